@@ -236,7 +236,6 @@ struct call_row {
     std::string database;
     call what = call::pair;
     unsigned without = 0;
-    bool retains = false;  ///< client_options::retain, which the side without has not
     std::vector<int> threads{1};
     bool client_each = false;      ///< both sides have a client for each thread
     bool connection_each = false;  ///< the side without has a connection for each thread
@@ -245,7 +244,6 @@ struct call_row {
 
 rowlock::client_options options_of(const call_row& row, int threads, bool as_it_is) {
     rowlock::client_options own;
-    if (as_it_is && row.retains) own.retain = rowlock::retain_options{};
     if (!as_it_is && row.connection_each) own.max_connections = threads;
     return own;
 }
@@ -318,10 +316,6 @@ void measure_calls(bench::findings& found, const bench::round_options& rounds, c
                         .database = database,
                         .what = call::failed_try,
                         .without = off(fast_path::probe_held),
-                        .threads = {1, 16}});
-        rows.push_back({.id = "retained/" + database,
-                        .database = database,
-                        .retains = true,
                         .threads = {1, 16}});
     }
     for (const std::string database : {"postgresql", "mariadb"}) {

@@ -54,16 +54,13 @@ struct holder_info {
     std::string thread{};                   ///< that acquired it
     std::string note{};                     ///< acquire_options::note
     std::int64_t pid = 0;                   ///< of its process
-    std::chrono::milliseconds held_for{0};  ///< since the grant; `retained`: its renewal
+    std::chrono::milliseconds held_for{0};  ///< since the grant
     /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
     /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
     /// Of a lease: its release was asked for, within a time that `remaining` shows. An empty
     /// `asked_by`: at once, by another client, or by a reaper (client::set_max_hold).
     std::optional<release_request> asked{};
-    /// Its client may retain the lease after a release (client_options::retain): whether a thread
-    /// holds it, and which, is known to that client alone. Then `thread` and `note` are empty.
-    bool retained = false;
 };
 
 /// Snapshot of a lock that the database knows.
@@ -144,7 +141,7 @@ public:
         return acquire_until(name, time_point::max(), std::move(stop), options);
     }
     /// One attempt; empty if another caller holds the lock or waits for it. One round trip without
-    /// a write; if another client retains it several in 50 ms, and a mark if that is not answered.
+    /// a write.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
     /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0: as

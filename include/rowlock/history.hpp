@@ -40,9 +40,9 @@ enum class history_kind : unsigned char {
     session_opened,   ///< a client opened it
     session_ended,    ///< by its client, or by the client that reclaimed its leases
     session_expired,  ///< it was not renewed in time
-    renewed,   ///< the hold goes on with a greater token: `rowlock renew`, or a retained lease
-    asked,     ///< its release was asked for: a request that changed who, why or until when
-    upgraded,  ///< a hold of a shared_mutex is exclusive from now on, with this token
+    renewed,          ///< the same hold with a greater token: lease::extend(), `rowlock renew`
+    asked,            ///< its release was asked for: a request that changed who, why or until when
+    upgraded,         ///< a hold of a shared_mutex is exclusive from now on, with this token
 };
 /// The name of the enumerator, such as "granted".
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;

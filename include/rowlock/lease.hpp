@@ -121,7 +121,7 @@ public:
 
     /// Identity of the grant in the database, for SQL of your own and for people.
     [[nodiscard]] rowlock::session_id session_id() const noexcept;
-    /// The grant; every acquisition has another, those of a retained lease excepted: they share it.
+    /// The grant; every acquisition has another.
     [[nodiscard]] rowlock::grant_id grant_id() const noexcept;
 
 private:

@@ -115,29 +115,6 @@ struct spin_pauses {
     std::chrono::milliseconds longest{0};
 };
 
-/// Which leases a client retains after their release, for its own threads.
-///
-/// A client that takes the same free name again and again retains the database's grant instead of
-/// freeing it. Its next acquire of that name costs no round trip, and has a greater token.
-/// Exclusion and fencing work as without this: the lease stays with the session, and the client
-/// reserves each token in the lease's row before it uses it. Another client recalls the lease: an
-/// idle one is given back at once, one in use at its release. A client that dies with an idle lease
-/// makes others wait for its ttl. If a recall is lost, others wait up to `longest` more. Its row
-/// has the last reserved token; only this client knows which of them a thread holds.
-///
-/// Never retained: a lease that was fenced, offered or asked for, has a max_duration, or was
-/// acquired with queueing::barging; a lease of acquire_all, an election or a periodic run; one for
-/// which another client waits, or waited at a release in the last second. With a stable `owner` the
-/// client's constructor throws errc::invalid_options: reclaim() would take idle leases. A limit of
-/// client::set_max_hold() should exceed `longest`.
-struct retain_options {
-    /// How long a lease is retained after the last round trip that found no other client waiting
-    /// for it. 10 ms to 10 s. 1 s bounds the wait for a lost recall, and makes round trips rare.
-    std::chrono::milliseconds longest{std::chrono::seconds{1}};
-    /// The most leases that are retained at a time. 1 to 100 000.
-    int names = 1024;
-};
-
 /// Options of a client, validated once by its constructor (errc::invalid_options).
 struct client_options {
     /// The session's time to live: how long leases outlive a client that vanishes. 30 s forgives a
@@ -185,9 +162,6 @@ struct client_options {
     std::string owner = {};
     /// Shown beside the host name and pid. Empty: the executable's name. At most 255 bytes.
     std::string program = {};
-    /// Retains leases after their release if set: see retain_options. Unset: each one is written
-    /// to the database.
-    std::optional<retain_options> retain = {};
     /// Called for each event: see event_callback.
     event_callback on_event = {};
     /// The class that a lock's name counts under in metrics::prometheus(), such as "report" for

@@ -48,8 +48,7 @@ public:
     /// To change the mode of what was acquired with other locks (client::acquire_all), as a lease,
     /// or reclaimed. No round trip. If it throws, the lease holds what it held.
     /// @throws error errc::not_owner if it holds nothing; errc::invalid_options for permits of a
-    /// semaphore, and for a lease that its client may retain (client_options::retain): acquire that
-    /// in a mode
+    /// semaphore
     explicit mode_lease(lease&& hold);
     /// `other` holds nothing then.
     mode_lease(mode_lease&& other) noexcept;

@@ -21,8 +21,6 @@ struct client_stats {
     std::uint64_t unknown_outcomes = 0;  ///< replies that were lost
     std::uint64_t queued = 0;            ///< queue entries made
     std::uint64_t handed_over = 0;       ///< grants received in a queue; part of `acquired`
-    std::uint64_t local_grants = 0;      ///< of leases that the client retained; part of `acquired`
-    std::uint64_t recalls = 0;           ///< requests of other clients for leases that it retained
     std::uint64_t wake_ups = 0;          ///< notifications of a waiter's grant
     std::uint64_t polls = 0;       ///< reads of all queue entries of the client, one statement each
     std::uint64_t cancelled = 0;   ///< queue entries given up

@@ -94,9 +94,9 @@ struct fence_options {
 /// lease's row changed meanwhile (the server has then rolled the transaction back); errc::not_owner
 /// for a released, offered or empty lease; errc::invalid_options outside a transaction and on a
 /// connection to another database; errc::schema_outdated if it does not find the tables;
-/// errc::timed_out; errc::deadlock. One round trip; the first of a retained lease's local grant one
-/// more (not on SQLite). MySQL and MariaDB: three more once a connection, one (MySQL: two) if the
-/// driver tells of no open transaction (Connector/C++). Other threads may use the lease meanwhile.
+/// errc::timed_out; errc::deadlock. One round trip. MySQL and MariaDB: three more once a
+/// connection, one (MySQL: two) if the driver tells of no open transaction (Connector/C++). Other
+/// threads may use the lease meanwhile.
 void fence(sql::connection& db, const lease& held, const fence_options& options = {});
 
 /// The same with a mutex that the calling thread has locked.

@@ -66,8 +66,6 @@ create table if not exists rowlock_session (
 --   asked_for     grant_id of the hold whose release was asked for within a time, which is its
 --                 deadline; that of another grant means nothing
 --   asked_by, reason  who asks, and why, for display
---   retained      the grant that its client may keep after the release, for its own threads
---                 (docs/adr/0055); null, or another grant: it frees it as usual
 create table if not exists rowlock_lock (
     name varbinary(255) not null primary key,
     token bigint not null,
@@ -82,7 +80,6 @@ create table if not exists rowlock_lock (
     asked_for bigint null,
     asked_by varchar(1000) null,
     reason varchar(1000) null,
-    retained bigint null,
     used bigint not null default 0,
     capacity bigint null
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;

@@ -84,8 +84,6 @@ create table rowlock_session (
 --   asked_for     grant_id of the hold whose release was asked for within a time, which is its
 --                 deadline; that of another grant means nothing
 --   asked_by, reason  who asks, and why, for display
---   retained      the grant that its client may keep after the release, for its own threads
---                 (docs/adr/0055); null, or another grant: it frees it as usual
 create table rowlock_lock (
     name text collate "C" primary key,
     token bigint not null,
@@ -102,7 +100,6 @@ create table rowlock_lock (
     asked_for bigint,
     asked_by text,
     reason text,
-    retained bigint,
     used bigint not null default 0,
     capacity bigint
 ) with (fillfactor = 50, vacuum_truncate = off,

@@ -63,8 +63,6 @@ create table rowlock_session (
 --   asked_for     grant_id of the hold whose release was asked for within a time, which is its
 --                 deadline; that of another grant means nothing
 --   asked_by, reason  who asks, and why, for display
---   retained      the grant that its client may keep after the release, for its own threads
---                 (docs/adr/0055); null, or another grant: it frees it as usual
 create table rowlock_lock (
     name text primary key not null,
     token integer not null check (token >= 0),
@@ -79,7 +77,6 @@ create table rowlock_lock (
     asked_for integer,
     asked_by text,
     reason text,
-    retained integer,
     used integer not null default 0 check (used >= 0),
     capacity integer check (capacity >= 0)
 ) without rowid;

@@ -7,7 +7,7 @@
 namespace rowlock::base {
 
 /// Fast paths whose benefit bench/ablation measures by switching them off one at a time. Those that
-/// have a client option (wake_ups, retain) are not here.
+/// have a client option (wake_ups) are not here.
 enum class fast_path : unsigned char {
     reacquire,        ///< a free name is acquired by the token that this client freed it with
     batches,          ///< concurrent calls of one client share statements

@@ -13,7 +13,6 @@
 #include "cli/queue_waiter.hpp"
 #include "cli/script_lock.hpp"
 #include "cli/signals.hpp"
-#include "lock/client/recalls.hpp"
 #include "lock/client/retry_limits.hpp"
 #include "lock/client/validation.hpp"
 #include "lock/protocol/lease/lease_protocol.hpp"
@@ -71,11 +70,8 @@ private:
         for (;;) {
             const auto attempt = try_when_there_is_room();
             milliseconds pause = 0ms;
-            if (attempt.what == outcome::held) {
-                const auto rest = ask_back(attempt.seen);
-                if (!rest) break;
-                pause = *rest;
-            } else if (attempt.what == outcome::granted) {
+            if (attempt.what == outcome::held) break;
+            if (attempt.what == outcome::granted) {
                 const grant_of_script got{attempt.token, hold_, time_left()};
                 if (got.expires_in > 0ms) return got;
                 undo(got);
@@ -92,32 +88,6 @@ private:
         }
         drop_session();
         return {};
-    }
-
-    /// For a single attempt: asks for a lease that its client may keep idle. Returns how long to
-    /// pause before the next; nullopt if it has failed.
-    std::optional<milliseconds> ask_back(const protocol::lease_probe& seen) {
-        using asked = detail::recalls::grants;
-        if (!options_.wait || *options_.wait > 0ms) return {};
-        asked retained;
-        if (seen.retained) retained.push_back({options_.name, seen.session, seen.grant_id});
-        const auto rest = recalled_.ask(retained, [&](const asked& ask, const asked& mark) {
-            try {
-                link_.run([&](sql::connection& db, sql::deadline until) {
-                    for (const auto& each : ask)
-                        link_.queue().recall(db, each.session, each.grant_id, until);
-                    for (const auto& each : mark) {
-                        link_.protocol().withdraw_retention(db, each.name, each.session,
-                                                            each.grant_id, until);
-                    }
-                    return true;
-                });
-            } catch (const error&) {
-                return;
-            }
-        });
-        if (!rest) return {};
-        return std::chrono::ceil<milliseconds>(*rest);
     }
 
     /// The database counts from the grant, which comes after our sending: the result errs on the
@@ -308,7 +278,6 @@ private:
     const std::unique_ptr<script_lock> lock_;
     const steady_clock::time_point start_ = steady_clock::now();
     std::string last_report_;  ///< the last report of why we wait
-    detail::recalls recalled_{};
     script_hold hold_{};
     steady_clock::time_point beaten_{};
     bool kind_checked_ = false;

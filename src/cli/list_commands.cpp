@@ -28,8 +28,7 @@ using std::chrono::milliseconds;
 
 const char* state_of(const lease_info& row) {
     if (!row.holder) return "free";
-    if (row.holder->remaining <= milliseconds{0}) return "expired";
-    return row.holder->retained ? "retained" : "held";
+    return row.holder->remaining <= milliseconds{0} ? "expired" : "held";
 }
 
 json to_json(const lease_info& row) {
@@ -91,11 +90,6 @@ std::string in_full(const lease_info& row) {
         to_text(holder.held_for), end, escaped(holder.host), holder.pid, escaped(holder.program),
         escaped(holder.owner), escaped(holder.thread), escaped(holder.note),
         to_string(holder.session), to_string(holder.grant_id));
-    if (holder.retained) {
-        text +=
-            "retained   by its client, beyond a release: whether a thread holds it is known there "
-            "alone\n";
-    }
     if (holder.asked) {
         const auto& [by, why] = *holder.asked;
         text +=

@@ -113,12 +113,7 @@ public:
     }
 
     void enqueue(sql::connection& db, const script_hold& hold, sql::deadline until) override {
-        const auto wanted = limited(request(hold), options_, link_, db, until);
-        auto seen = link_.queue().enqueue(db, wanted, until);
-        if (!seen) seen = link_.protocol().glance(db, name(), until);
-        if (!seen->retained) return;
-        // The entry is committed: a lease that is given back now finds it.
-        link_.queue().recall(db, seen->session, seen->grant_id, until);
+        link_.queue().enqueue(db, limited(request(hold), options_, link_, db, until), until);
     }
 
     place_in_line find_place(sql::connection& db, const script_hold& hold,

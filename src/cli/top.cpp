@@ -53,10 +53,8 @@ shown_lock shown(const lease_info& row) {
     if (!row.holder) return one;
     const auto& who = *row.holder;
     const bool expired = who.remaining <= milliseconds{0};
-    one.holder = fmt::format("{}[{}]@{}{}", who.program, who.pid, who.host,
-                             expired        ? " (expired)"
-                             : who.retained ? " (retained)"
-                                            : "");
+    one.holder =
+        fmt::format("{}[{}]@{}{}", who.program, who.pid, who.host, expired ? " (expired)" : "");
     one.held = who.held_for;
     one.live = !expired;
     return one;

@@ -19,8 +19,6 @@ enum class counter : unsigned char {
     unknown_outcomes,
     queued,
     handed_over,
-    local_grants,
-    recalls,
     wake_ups,
     polls,
     cancelled,

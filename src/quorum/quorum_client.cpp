@@ -13,8 +13,6 @@ namespace {
 client_options checked(client_options options) {
     require(options.owner.empty(),
             "a quorum client has no owner: nothing may take its leases over");
-    require(!options.retain,
-            "a quorum client keeps no leases: a claim of an earlier hold could pass for the next");
     auto valid = detail::validated(options);
     // The clients of the members validate these again: what is derived is theirs to derive.
     valid.program = std::move(options.program);

@@ -53,12 +53,8 @@ void stop_and_wake(trial& in, support::lock_database& database, int count,
     fault::write_table written{database};
     std::vector<fault::holder_role> parts;
     for (int i = 0; i < count; ++i) {
-        parts.push_back({.name = name_of(i),
-                         .ttl = ttl,
-                         .poll = poll,
-                         .table = written.name(),
-                         .gap = ttl,
-                         .keeps = in.keeps()});
+        parts.push_back(
+            {.name = name_of(i), .ttl = ttl, .poll = poll, .table = written.name(), .gap = ttl});
     }
     fault::holders stopped{database, parts};
     line_of_successors line{database, count};
@@ -118,8 +114,7 @@ const fault::on_databases f1{{.id = "F1",
                               .bound = lost_bound,
                               .run = stop_holders,
                               .control_inside = true,
-                              .neighbours = fault::beside::few,
-                              .with_kept_leases = true}};
+                              .neighbours = fault::beside::few}};
 
 // --- F2 ----------------------------------------------------------------------------------------
 
@@ -134,8 +129,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
         const int count = std::min(left, at_once);
         std::vector<fault::holder_role> parts;
         for (int i = 0; i < count; ++i) {
-            parts.push_back(
-                {.name = name_of(i), .ttl = long_ttl, .poll = poll, .keeps = in.keeps()});
+            parts.push_back({.name = name_of(i), .ttl = long_ttl, .poll = poll});
         }
         fault::holders stopped{database, parts};
         line_of_successors line{database, count};
@@ -180,8 +174,9 @@ const fault::on_databases f2{
      .full_rounds = 100,
      .run = [](trial& in,
                support::lock_database& database) { pause_for(in, database, short_pause); },
-     .control = [](trial& in,
-                   support::lock_database& database) { pause_for(in, database, long_ttl * 5 / 4); },
-     .with_kept_leases = true}};
+     .control =
+         [](trial& in, support::lock_database& database) {
+             pause_for(in, database, long_ttl * 5 / 4);
+         }}};
 
 }  // namespace

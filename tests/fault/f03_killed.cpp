@@ -55,8 +55,7 @@ void kill_holders_of(trial& in, support::lock_database& database, milliseconds i
         const int count = std::min(left, at_once);
         std::vector<fault::holder_role> parts;
         for (int i = 0; i < count; ++i) {
-            parts.push_back(
-                {.name = name_of(i), .ttl = its_ttl, .poll = poll, .keeps = in.keeps()});
+            parts.push_back({.name = name_of(i), .ttl = its_ttl, .poll = poll});
         }
         fault::holders doomed{database, parts};
         rowlock::client locks{database.source(), database.options({.poll_interval = poll})};
@@ -94,8 +93,7 @@ const fault::on_databases f3{
      .run = [](trial& in, support::lock_database& database) { kill_holders_of(in, database, ttl); },
      // Shows that the bound is measured: a session with a longer ttl is detected too late.
      .control = [](trial& in,
-                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); },
-     .with_kept_leases = true}};
+                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); }}};
 
 // --- F4 ----------------------------------------------------------------------------------------
 

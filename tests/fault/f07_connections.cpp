@@ -119,10 +119,9 @@ void check_row_session(trial& in, rowlock::row_session& session, support::shop& 
 void kill_every_second(trial& in, support::lock_database& database) {
     support::shop shop{database};
     const auto stock = shop.stock("A1");
-    rowlock::client locks{database.source(),
-                          in.options(database.options({.ttl = 1min, .heartbeat = 1s}))};
+    rowlock::client locks{database.source(), database.options({.ttl = 1min, .heartbeat = 1s})};
     std::vector<rowlock::lease> leases;
-    for (const char* name : {"a", "b", "c"}) leases.push_back(in.hold(locks, name));
+    for (const char* name : {"a", "b", "c"}) leases.push_back(locks.acquire(name));
     const auto row_token = [&](const rowlock::lease& of) {
         return database.number(
             "select token from rowlock_lock where session is not null and name = '" + of.name() +
@@ -181,8 +180,7 @@ const fault::on_databases f7{{.id = "F7",
                               .full_rounds = 300,
                               .run = kill_every_second,
                               .control_inside = true,
-                              .neighbours = fault::beside::few,
-                              .with_kept_leases = true}};
+                              .neighbours = fault::beside::few}};
 
 // --- F8 ----------------------------------------------------------------------------------------
 
@@ -203,18 +201,16 @@ rowlock::sql::connection_source through(const support::tcp_relay& relay,
 /// A client behind a relay that drops one or both directions.
 class victim {
 public:
-    victim(const trial& in, support::lock_database& database, int number,
-           support::tcp_relay::direction hole)
+    victim(support::lock_database& database, int number, support::tcp_relay::direction hole)
         : name_{"job-" + std::to_string(number)},
           hole_{hole},
           relay_{contract::address_of(is_postgresql(database) ? support::server::postgresql
                                                               : support::server::mariadb)
                      .port},
-          locks_{
-              through(relay_, database),
-              in.options(database.options({.ttl = ttl, .statement_timeout = statement_timeout}))},
+          locks_{through(relay_, database),
+                 database.options({.ttl = ttl, .statement_timeout = statement_timeout})},
           called_{stress::boot_time()},
-          lease_{in.hold(locks_, name_)},
+          lease_{locks_.acquire(name_)},
           acquired_{stress::boot_time()},
           other_{locks_.acquire("other-" + name_)} {}
 
@@ -321,7 +317,7 @@ void swallow(trial& in, support::lock_database& database) {
         std::vector<std::future<successor>> line;
         for (const auto hole : {both, requests, answers}) {
             const int number = round + static_cast<int>(victims.size());
-            victims.push_back(std::make_unique<victim>(in, database, number, hole));
+            victims.push_back(std::make_unique<victim>(database, number, hole));
             line.push_back(std::async(std::launch::async, [&, number] {
                 auto lease = support::acquire_soon(direct, "job-" + std::to_string(number));
                 return successor{std::move(lease), stress::boot_time()};
@@ -351,7 +347,6 @@ const fault::on_databases f8{{.id = "F8",
                               .full_rounds = 120,
                               .run = swallow,
                               .control_inside = true,
-                              .neighbours = fault::beside::few,
-                              .with_kept_leases = true}};
+                              .neighbours = fault::beside::few}};
 
 }  // namespace

@@ -44,10 +44,10 @@ std::unique_ptr<own_server> migrated(server which, support::own_server_settings 
 /// Checks that holders and waiters keep their leases and entries over the restart.
 void restart_with_a_line(trial& in, own_server& one, const ending& how, int round) {
     const auto source = rowlock::open(one.url());
-    rowlock::client holder{source, in.options({.ttl = 60s, .heartbeat = 10s})};
+    rowlock::client holder{source, {.ttl = 60s, .heartbeat = 10s}};
     rowlock::client waiter{source, {.ttl = 60s, .heartbeat = 10s, .poll_interval = poll}};
     const auto name = "restart-" + std::to_string(round);
-    auto held = in.hold(holder, name);
+    auto held = holder.acquire(name);
     // A session that was opened a moment before a crash is lost, and its waiters fail. The grant
     // makes this one durable. Its queue entry need not be.
     { [[maybe_unused]] const auto warm = waiter.acquire(name + "-warm"); }
@@ -72,8 +72,7 @@ void restart(trial& in, server which) {
     const auto one = migrated(which);
     if (!one) return in.skip("the server's programs are missing");
     const auto source = rowlock::open(one->url());
-    fault::users all{
-        {.sources = {source, source}, .options = in.options({.ttl = 6s, .poll_interval = poll})}};
+    fault::users all{{.sources = {source, source}, .options = {.ttl = 6s, .poll_interval = poll}}};
     if (!all.go_on(20, 90s)) throw std::runtime_error{"nothing is granted"};
     for (int i = 0; i < in.rounds(); ++i) {
         restart_with_a_line(in, *one, endings.at(static_cast<std::size_t>(i) % endings.size()), i);
@@ -218,8 +217,7 @@ void add_rows(const char* name, server which) {
                              .full_rounds = 60,
                              .bound = poll,
                              .run = [which](trial& in) { restart(in, which); },
-                             .neighbours = fault::beside::none,
-                             .with_kept_leases = true});
+                             .neighbours = fault::beside::none});
     fault::rows().push_back({.id = with("F12"),
                              .what = "the same with settings that forget commits",
                              .quick_rounds = 1,

@@ -20,10 +20,8 @@ using commits = support::replicated_pair::commits;
 constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 500ms;
 constexpr std::int64_t raise = std::int64_t{1} << 32;
-/// Grants that a lagging standby never hears of; of retained leases more than their blocks have
-/// tokens.
+/// Grants that a lagging standby never hears of.
 constexpr int unheard = 60;
-constexpr int unheard_of_blocks = 6000;
 
 /// With `lag` the standby has stopped receiving for a while before the primary dies.
 void fail_over(trial& in, server which, bool lag, bool named) {
@@ -33,14 +31,13 @@ void fail_over(trial& in, server which, bool lag, bool named) {
     auto source = rowlock::open(pair->url());
     rowlock::migrate(source);
     if (!named) source = support::unnamed(source);
-    fault::users all{
-        {.sources = {source, source, source},
-         .options = in.options({.ttl = ttl, .poll_interval = poll, .statement_timeout = 1s})}};
+    fault::users all{{.sources = {source, source, source},
+                      .options = {.ttl = ttl, .poll_interval = poll, .statement_timeout = 1s}}};
     if (!all.go_on(60, 90s)) throw std::runtime_error{"nothing is granted"};
     if (lag) {
         pair->catch_up();
         pair->hold_back();
-        if (!all.go_on(in.keeps() ? unheard_of_blocks : unheard, 90s)) {
+        if (!all.go_on(unheard, 90s)) {
             throw std::runtime_error{"nothing is granted any more"};
         }
     }
@@ -81,8 +78,7 @@ void add_row(const char* name, server which) {
                  for (int i = 0; i < in.rounds(); ++i) fail_over(in, which, i % 2 == 1, true);
              },
          .control = [which](trial& in) { fail_over(in, which, true, false); },
-         .neighbours = fault::beside::none,
-         .with_kept_leases = true});
+         .neighbours = fault::beside::none});
 }
 
 const bool registered = [] {

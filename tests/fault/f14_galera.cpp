@@ -48,12 +48,12 @@ void check(trial& in, fault::users& all) {
     in.note(std::to_string(all.grants()) + " grants");
 }
 
-fault::users::settings on_all_nodes(const trial& in, const support::galera_cluster& cluster) {
+fault::users::settings on_all_nodes(const support::galera_cluster& cluster) {
     fault::users::settings how;
     for (int node = 0; node < nodes; ++node) {
         how.sources.push_back(rowlock::open(cluster.url_from(node)));
     }
-    how.options = in.options({.ttl = ttl, .poll_interval = poll, .statement_timeout = 2s});
+    how.options = {.ttl = ttl, .poll_interval = poll, .statement_timeout = 2s};
     // The default ten attempts may all lose to other nodes if the machine is busy.
     how.options.retry.attempts = 100;
     how.options.retry.total = how.limit = 20s;
@@ -68,12 +68,12 @@ void work_on_three_nodes(trial& in) {
     take_unprotected(in, *cluster);
     for (int i = 0; i < in.rounds(); ++i) {
         {
-            fault::users all{on_all_nodes(in, *cluster)};
+            fault::users all{on_all_nodes(*cluster)};
             if (!in.must(all.go_on(200, 90s), "the users do not go on")) return check(in, all);
             check(in, all);
         }
         {
-            fault::users all{on_all_nodes(in, *cluster)};
+            fault::users all{on_all_nodes(*cluster)};
             if (!in.must(all.go_on(50, 60s), "the users do not go on")) return check(in, all);
             const int cut = (i + 2) % nodes;
             cluster->isolate(cut);
@@ -96,7 +96,6 @@ const fault::registered f14{{.id = "F14/mariadb",
                              .bound = silence + ttl + poll,
                              .run = work_on_three_nodes,
                              .control_inside = true,
-                             .neighbours = fault::beside::none,
-                             .with_kept_leases = true}};
+                             .neighbours = fault::beside::none}};
 
 }  // namespace

@@ -168,7 +168,7 @@ void step_back_under_a_holder(trial& in, clocked_server& one, support::lock_data
 void flap(trial& in, clocked_server& one, support::lock_database& database) {
     const auto& source = database.source();
     fault::users all{{.sources = {source, source},
-                      .options = in.options(database.options({.ttl = 6s, .poll_interval = poll}))}};
+                      .options = database.options({.ttl = 6s, .poll_interval = poll})}};
     if (!all.go_on(20, 20s)) throw std::runtime_error{"nothing is granted"};
     const auto until = steady::now() + 3s;
     for (int i = 0; steady::now() < until; ++i) {
@@ -208,8 +208,7 @@ void add_row(const char* name, server which) {
                              .bound = heartbeat,
                              .run = [which](trial& in) { step_clocks(in, which); },
                              .control_inside = true,
-                             .neighbours = fault::beside::few,
-                             .with_kept_leases = true});
+                             .neighbours = fault::beside::few});
 }
 
 const bool registered = [] {

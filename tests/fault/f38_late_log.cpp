@@ -142,8 +142,8 @@ void lose_what_was_shown(trial& in) {
     const auto source = server.source();
     fault::users all{
         {.sources = {source, source},
-         .options = in.options(
-             {.ttl = 10s, .poll_interval = 50ms, .wake_ups = rowlock::wakeup_mode::database})}};
+         .options = {
+             .ttl = 10s, .poll_interval = 50ms, .wake_ups = rowlock::wakeup_mode::database}}};
     for (int i = 0; i < in.rounds(); ++i) {
         const std::string then = followers.at(static_cast<std::size_t>(i) % followers.size());
         lose_a_hand_over(in, server, then, std::chrono::milliseconds{random() % 300});
@@ -187,8 +187,7 @@ const fault::registered mariadb{{.id = "F38/mariadb",
                                  .full_rounds = 60,
                                  .run = lose_what_was_shown,
                                  .control_inside = true,
-                                 .neighbours = fault::beside::none,
-                                 .with_kept_leases = true}};
+                                 .neighbours = fault::beside::none}};
 const fault::registered postgresql{{.id = "F38/postgresql",
                                     .what = "a crash takes back hand-overs that were promised",
                                     .quick_rounds = 3,

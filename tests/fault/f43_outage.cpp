@@ -51,7 +51,7 @@ class library_crew {
 public:
     library_crew(trial& in, own_server& at, rowlock::when_cut_off then)
         : in_{in}, then_{then}, holder_{rowlock::open(at.url()), options()} {
-        held_.emplace(in.hold(holder_, "library"));
+        held_.emplace(holder_.acquire("library"));
         for (int i = 0; i < waiters; ++i) {
             clients_.push_back(
                 std::make_unique<rowlock::client>(rowlock::open(at.url()), options()));
@@ -182,8 +182,7 @@ const bool registered = [] {
              .bound = bound,
              .run = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::requeue); },
              .control = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::fail); },
-             .neighbours = fault::beside::few,
-             .with_kept_leases = true});
+             .neighbours = fault::beside::few});
     }
     return true;
 }();

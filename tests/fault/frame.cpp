@@ -1,6 +1,5 @@
 #include "fault/frame.hpp"
 
-#include "support/local_grant.hpp"
 #include "support/servers.hpp"
 #include "support/silent_reporter.hpp"
 
@@ -86,8 +85,7 @@ row on_database(const family& all, support::backend which) {
              .bound = all.bound,
              .run = with_tables(all.run),
              .control_inside = all.control_inside,
-             .neighbours = all.neighbours,
-             .with_kept_leases = all.with_kept_leases};
+             .neighbours = all.neighbours};
     if (all.control) made.control = with_tables(all.control);
     return made;
 }
@@ -113,15 +111,6 @@ private:
     const trial& trial_;
     std::lock_guard<std::mutex> lock_;
 };
-
-rowlock::client_options trial::options(rowlock::client_options of) const {
-    if (keeps()) of.retain = rowlock::retain_options{};
-    return of;
-}
-
-rowlock::lease trial::hold(rowlock::client& locks, const std::string& name) const {
-    return keeps() ? support::acquire_kept(locks, name) : locks.acquire(name);
-}
 
 void trial::made(int rounds) {
     const std::lock_guard lock{mutex_};
@@ -222,13 +211,12 @@ std::string id_of(support::backend which) {
     }
 }
 
-outcome run_here(const row& which, scale size, std::optional<int> rounds, unsigned seed,
-                 after_release leases) {
+outcome run_here(const row& which, scale size, std::optional<int> rounds, unsigned seed) {
     const int count = rounds.value_or(rounds_of(which, size));
     const auto begin = std::chrono::steady_clock::now();
     outcome all;
     all.id = which.id;
-    trial protected_{size, count, which.bound, seed, leases};
+    trial protected_{size, count, which.bound, seed};
     attempt(protected_, which.run);
     bool in_time = true;
     {
@@ -243,7 +231,7 @@ outcome run_here(const row& which, scale size, std::optional<int> rounds, unsign
         if (which.control_inside) all.control_violations = report.unprotected();
     }
     if (which.control && all.skipped.empty()) {
-        trial without{size, count, which.bound, seed, leases};
+        trial without{size, count, which.bound, seed};
         attempt(without, which.control);
         const report_of report{without};
         all.control_violations = all.control_violations.value_or(0) + report.violations() +

@@ -1,9 +1,6 @@
 #pragma once
 
 #include "support/lock_database.hpp"
-#include <rowlock/client.hpp>
-#include <rowlock/lease.hpp>
-#include <rowlock/options.hpp>
 
 #include <chrono>
 #include <functional>
@@ -36,9 +33,6 @@ using duration = std::chrono::steady_clock::duration;
 /// The number of rounds. quick, for the ordinary tests, makes a few.
 enum class scale : unsigned char { quick, full };
 
-/// Whether the clients of a row keep leases after their release (client_options::retain).
-enum class after_release : unsigned char { freed, kept };
-
 /// Which other rows may run beside one.
 enum class beside : unsigned char {
     some,
@@ -62,9 +56,8 @@ struct measure {
 /// The results of one run of a row. Thread-safe.
 class trial {
 public:
-    trial(scale size, int rounds, milliseconds bound, unsigned seed,
-          after_release leases = after_release::freed)
-        : size_{size}, wanted_{rounds}, bound_{bound}, seed_{seed}, leases_{leases} {}
+    trial(scale size, int rounds, milliseconds bound, unsigned seed)
+        : size_{size}, wanted_{rounds}, bound_{bound}, seed_{seed} {}
 
     /// The number of rounds to make.
     [[nodiscard]] int rounds() const noexcept { return wanted_; }
@@ -72,13 +65,6 @@ public:
     [[nodiscard]] unsigned seed() const noexcept { return seed_; }
     /// The row's bound.
     [[nodiscard]] milliseconds bound() const noexcept { return bound_; }
-
-    [[nodiscard]] bool keeps() const noexcept { return leases_ == after_release::kept; }
-    /// These options, with client_options::retain in a trial that keeps leases.
-    [[nodiscard]] rowlock::client_options options(rowlock::client_options of) const;
-    /// Acquires a lock that no other client uses. In a trial that keeps leases the client grants it
-    /// from a kept one; no other thread may use the client meanwhile.
-    [[nodiscard]] rowlock::lease hold(rowlock::client& locks, const std::string& name) const;
 
     /// Counts completed rounds.
     void made(int rounds = 1);
@@ -110,7 +96,6 @@ private:
     const int wanted_;
     const milliseconds bound_;
     const unsigned seed_;
-    const after_release leases_;
     mutable std::mutex mutex_;
     int rounds_ = 0;
     int violations_ = 0;
@@ -134,7 +119,6 @@ struct row {
     /// Whether run itself has an unprotected side, which it reports by trial::unprotected().
     bool control_inside = false;
     beside neighbours = beside::some;
-    bool with_kept_leases = false;  ///< whether it can be made with clients that keep leases
 };
 
 /// All registered rows, by fault and database.
@@ -158,7 +142,6 @@ struct family {
     database_action control = {};
     bool control_inside = false;
     beside neighbours = beside::some;
-    bool with_kept_leases = false;
 };
 
 struct on_databases {
@@ -193,7 +176,7 @@ struct outcome {
 /// Runs a row and its control here. Exceptions but not_prepared, and failed assertions of doctest,
 /// are violations.
 [[nodiscard]] outcome run_here(const row& which, scale size, std::optional<int> rounds,
-                               unsigned seed, after_release leases = after_release::freed);
+                               unsigned seed);
 
 /// The result as a line, to pass it from a row's process to the parent.
 [[nodiscard]] std::string to_line(const outcome& all);

@@ -15,7 +15,6 @@
 //   # end HELD RESULT          of the release
 
 #include "stress/history.hpp"
-#include "support/local_grant.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
@@ -73,7 +72,6 @@ public:
           table_{with.at("table")},
           gap_{1000 * std::stoll(with.at("gap_ms"))},
           tick_{std::chrono::milliseconds{std::stoi(with.at("tick_ms"))}},
-          keeps_{with.at("keeps") == "1"},
           log_{open(with.at("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)},
           source_{rowlock::open(with.at("url")).with_tables({.prefix = with.at("prefix")})},
           db_{source_.connect(soon())},
@@ -91,7 +89,7 @@ public:
         if (read(STDIN_FILENO, &byte, 1) != 1) return 0;
         const auto called = boot_time();
         line("C " + name_ + " 0 " + std::to_string(called) + " 1");
-        auto lease = keeps_ ? support::acquire_kept(client_, name_) : client_.acquire(name_);
+        auto lease = client_.acquire(name_);
         const auto acquired = boot_time();
         line("G " + name_ + " 0 " + std::to_string(lease.token().value()) + " " +
              to_string(lease.session_id()) + " " + to_string(lease.grant_id()) + " " +
@@ -114,7 +112,6 @@ private:
         options.heartbeat = std::chrono::milliseconds{std::stoi(with.at("heartbeat_ms"))};
         options.poll_interval = std::chrono::milliseconds{std::stoi(with.at("poll_ms"))};
         options.wake_ups = rowlock::wakeup_mode::database;
-        if (with.at("keeps") == "1") options.retain = rowlock::retain_options{};
         return options;
     }
 
@@ -206,7 +203,6 @@ private:
     std::string table_;
     micros gap_;
     std::chrono::milliseconds tick_;
-    bool keeps_;
     int log_;
     rowlock::sql::connection_source source_;
     std::unique_ptr<rowlock::sql::connection> db_;

@@ -16,12 +16,9 @@ stress::role role_of(const holder_role& part) {
     made.ttl_ms = static_cast<int>(part.ttl.count());
     made.poll_ms = static_cast<int>(part.poll.count());
     made.program = ROWLOCK_FAULT_HOLDER;
-    made.words = {"name=" + part.name,
-                  "table=" + part.table,
+    made.words = {"name=" + part.name, "table=" + part.table,
                   "heartbeat_ms=" + std::to_string(part.heartbeat.count()),
-                  "gap_ms=" + std::to_string(part.gap.count()),
-                  "tick_ms=20",
-                  std::string{"keeps="} + (part.keeps ? "1" : "0")};
+                  "gap_ms=" + std::to_string(part.gap.count()), "tick_ms=20"};
     made.environment = part.environment;
     return made;
 }

@@ -27,8 +27,6 @@ struct holder_role {
     /// The shortest stop that the process detects.
     milliseconds gap{std::chrono::hours{1}};
     std::vector<std::string> environment = {};
-    /// The process keeps the lease, and holds it by a grant of its own (client_options::retain).
-    bool keeps = false;
 };
 
 [[nodiscard]] stress::role role_of(const holder_role& part);

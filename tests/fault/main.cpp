@@ -3,8 +3,6 @@
 //   --quick         few rounds: all rows within some minutes
 //   --rounds N      the number of rounds of each row
 //   --except ROW    leaves out this row, or all rows of this fault; may be repeated
-//   --retain        clients keep leases after their release (client_options::retain): the rows that
-//                   can be made so, if none is named
 //   --json FILE     writes the results, one object for each row
 //   --list          lists the rows
 //   --jobs N        rows at a time (4); two of those that measure milliseconds, one of those that
@@ -69,7 +67,6 @@ struct command_line {
     bool verbose = false;
     int jobs = 4;
     unsigned seed = std::random_device{}();
-    fault::after_release leases = fault::after_release::freed;
     std::string row;  ///< run this one here and report to the parent
     std::vector<std::string> names;
     std::set<std::string> excepted;
@@ -104,8 +101,6 @@ command_line parse(const std::vector<std::string>& words) {
             all.list = true;
         } else if (word == "--verbose") {
             all.verbose = true;
-        } else if (word == "--retain") {
-            all.leases = fault::after_release::kept;
         } else if (word == "--except") {
             all.excepted.insert(value());
         } else if (word == "--json") {
@@ -148,13 +143,11 @@ std::vector<row> chosen(const command_line& how) {
     std::set<std::string> wanted{how.names.begin(), how.names.end()};
     std::set<std::string> known;
     std::vector<row> all;
-    const bool keeps = how.leases == fault::after_release::kept;
     for (const auto& each : fault::rows()) {
         const auto fault = each.id.substr(0, each.id.find('/'));
         known.insert({each.id, fault});
         if (how.excepted.contains(each.id) || how.excepted.contains(fault)) continue;
         if (support::mysql_alone() && !is_for_mysql(each)) continue;
-        if (keeps && !each.with_kept_leases) continue;
         if (wanted.empty() || wanted.contains(each.id) || wanted.contains(fault)) {
             all.push_back(each);
         }
@@ -162,7 +155,6 @@ std::vector<row> chosen(const command_line& how) {
     for (const auto& each : wanted) {
         if (!known.contains(each)) refuse("no such fault: " + each + "; --list shows all");
     }
-    if (keeps && all.empty()) refuse("no client of these rows keeps leases; see --list --retain");
     return all;
 }
 
@@ -273,7 +265,6 @@ running::running(const row& which, const command_line& how)
     std::vector<std::string> words{"faults", "--row", which_.id, "--seed",
                                    std::to_string(how.seed)};
     if (how.size == scale::quick) words.emplace_back("--quick");
-    if (how.leases == fault::after_release::kept) words.emplace_back("--retain");
     if (how.rounds) {
         words.emplace_back("--rounds");
         words.push_back(std::to_string(*how.rounds));
@@ -499,7 +490,7 @@ int run_suite() {
 TEST_CASE("one row") {
     for (const auto& each : fault::rows()) {
         if (each.id != given().row) continue;
-        found() = fault::run_here(each, given().size, given().rounds, given().seed, given().leases);
+        found() = fault::run_here(each, given().size, given().rounds, given().seed);
     }
 }
 

@@ -39,14 +39,7 @@ users::~users() {
 
 bool users::go_on(int more, std::chrono::milliseconds limit) const {
     const int wanted = grants_ + more;
-    const int local = how_.options.retain ? local_grants() + more : 0;
-    return support::eventually([&] { return grants_ >= wanted && local_grants() >= local; }, limit);
-}
-
-int users::local_grants() const {
-    std::uint64_t sum = 0;
-    for (const auto& each : clients_) sum += each->stats().local_grants;
-    return static_cast<int>(sum);
+    return support::eventually([&] { return grants_ >= wanted; }, limit);
 }
 
 stress::micros users::first_since(stress::micros from) const {
@@ -84,7 +77,7 @@ void users::use(std::size_t client, int thread) {
     const auto over = over_.get_token();
     for (int turn = 0; !over.stop_requested(); ++turn) {
         stress::observed_hold one;
-        one.name = name_for(client, thread, turn);
+        one.name = "lock-" + std::to_string((turn + thread) % how_.names);
         one.process = static_cast<pid_t>(client + 1);
         one.thread = thread;
         const auto called = boot_time();
@@ -95,16 +88,6 @@ void users::use(std::size_t client, int thread) {
             std::this_thread::sleep_for(5ms);
         }
     }
-}
-
-std::string users::name_for(std::size_t client, int thread, int turn) const {
-    if (!how_.options.retain) return "lock-" + std::to_string((turn + thread) % how_.names);
-    // A name for each thread of all clients. Some of them change it while others do not, so that
-    // they meet.
-    const int all = static_cast<int>(clients_.size()) * how_.threads;
-    const int own = static_cast<int>(client) * how_.threads + thread;
-    const auto since = std::chrono::steady_clock::now() - begin_ + own * 300ms;
-    return "lock-" + std::to_string((own + since / 2500ms) % all);
 }
 
 void users::hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over) {

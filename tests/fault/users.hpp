@@ -18,9 +18,7 @@ namespace fault {
 /// faults of the servers, and record what they held. All times are of CLOCK_BOOTTIME, also those of
 /// the database in a history, since some faults affect its clock.
 ///
-/// Each thread takes the names in turn. If the clients keep leases (client_options::retain), each
-/// stays with a name for a while, as a client keeps only what no other has asked for lately, and
-/// then goes on to one that another client keeps.
+/// Each thread takes the names in turn.
 class users {
 public:
     struct settings {
@@ -38,9 +36,7 @@ public:
 
     /// Grants so far.
     [[nodiscard]] int grants() const noexcept { return grants_; }
-    /// Those of them that clients gave of retained leases.
-    [[nodiscard]] int local_grants() const;
-    /// Waits for that many more grants, and of retained leases as many. False after `limit`.
+    /// Waits for that many more grants. False after `limit`.
     [[nodiscard]] bool go_on(int more, std::chrono::milliseconds limit) const;
     /// The time of the first grant that was requested after `from`; 0 without one.
     [[nodiscard]] stress::micros first_since(stress::micros from) const;
@@ -58,12 +54,10 @@ public:
 
 private:
     void use(std::size_t client, int thread);
-    [[nodiscard]] std::string name_for(std::size_t client, int thread, int turn) const;
     void hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over);
     void failed(const char* call, stress::micros called, const rowlock::error& failure);
 
     const settings how_;
-    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     std::atomic<int> grants_{0};
     mutable std::mutex mutex_;
     stress::history past_;

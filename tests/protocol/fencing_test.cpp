@@ -6,6 +6,7 @@
 #include "lock/client/reap_round.hpp"
 #include "sql/server_facts.hpp"
 #include "support/blocked.hpp"
+#include "support/child.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -18,8 +19,6 @@
 #include <rowlock/testing.hpp>
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -900,13 +899,8 @@ TEST_CASE("a fence in a forked child is refused") {
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
-        const pid_t child = fork();
-        if (child == 0) {
-            _exit(kind_of([&] { fence(*app, lease); }) == errc::wrong_process ? 0 : 1);
-        }
-        int status = -1;
-        REQUIRE(waitpid(child, &status, 0) == child);
-        CHECK(status == 0);
+        CHECK(support::is_true_in_child(
+            [&] { return kind_of([&] { fence(*app, lease); }) == errc::wrong_process; }));
         fence(*app, lease);
         app->query("commit", soon());
     }
@@ -1097,6 +1091,30 @@ TEST_CASE(
         app->query("rollback to savepoint earlier", soon());
         CHECK(admin.force_release("job"));  // does not wait
         app->query("rollback", soon());
+    }
+}
+
+// shows: promise-4
+TEST_CASE("a fence of a lease that is taken anew before the fence reads its row is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto first = locks.acquire("job");
+        std::optional<lease> next;
+        support::interception network;
+        network.before([&](std::string_view what) {
+            if (what != "fence" || next) return;
+            first.release();
+            next = locks.acquire("job");
+        });
+        const auto app = network.wrap(database.source()).connect(soon());
+        app->query("begin", soon());
+        CHECK(kind_of([&] { fence(*app, first); }) == errc::lock_lost);
+        app->query("rollback", soon());
+        REQUIRE(next);
+        CHECK(next->held());
+        app->query("begin", soon());
+        fence(*app, *next);
+        app->query("commit", soon());
     }
 }
 

@@ -103,7 +103,17 @@ oracle::handle oracle::enter(belief made) {
     return std::prev(beliefs_.end());
 }
 
+void oracle::changes_limit(const std::string& name) {
+    limits_.erase(name);
+    auto& calls = limit_calls_[name];
+    if (++calls.under_way > 1) calls.overlap = true;
+}
+
 void oracle::limited(const std::string& name, i64 longest) {
+    auto& calls = limit_calls_[name];
+    const bool overlapped = calls.overlap;
+    if (--calls.under_way == 0) calls.overlap = false;
+    if (overlapped || longest == 0) return;
     limits_[name] = {.length = longest, .known_at = scheduler_.now()};
     scheduler_.after(longest + enforced_within_, [this, name] { look_at_limit(name); });
 }

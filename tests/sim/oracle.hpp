@@ -107,7 +107,10 @@ public:
     /// @param time after its limit at which a hold is over; 0: nothing enforces it any more
     void enforces(i64 time) { enforced_within_ = time; }
     /// A call begins that changes the limit: whether it has is not known yet.
-    void changes_limit(const std::string& name) { limits_.erase(name); }
+    void changes_limit(const std::string& name);
+    /// It has answered. Of calls that overlap either may have been the last: then the limit is not
+    /// known. So it stays after a call that has failed, whose statement may run later.
+    /// @param longest 0: it has removed the limit
     void limited(const std::string& name, i64 longest);
     /// @}
 
@@ -154,7 +157,7 @@ public:
     /// The database's clock was set: an entry that was passed over may be served after all, if its
     /// thread is too slow to give it up.
     void clock_set() { clock_set_at_ = scheduler_.now(); }
-    /// `fair`: it did not pass the queue because its client keeps the lease.
+    /// `fair`: it did not pass the queue.
     void granted(u64 thread, i64 token, i64 grant_id, bool fair);
     void gave_up(u64 thread) { queue_.erase(thread); }
     /// @}
@@ -197,6 +200,11 @@ private:
         i64 length = 0, known_at = 0;
     };
     std::map<std::string, longest_hold> limits_;
+    struct limit_calls {
+        int under_way = 0;
+        bool overlap = false;
+    };
+    std::map<std::string, limit_calls> limit_calls_;
     i64 enforced_within_ = 0;
     std::map<i64, i64> chosen_, leaders_;  ///< sessions, by term
     std::set<std::string> periods_;

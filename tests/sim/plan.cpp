@@ -127,7 +127,6 @@ private:
                                    wakeup_mode::polling};
         drawn.wake_ups = modes[pick(dice_, {7, 2, 1})];
         drawn.retry.total = between(dice_, 500, 3000);
-        if (dice_.chance(0.25)) drawn.retain.emplace().longest = between(dice_, 20, 500);
         if (dice_.chance(0.2)) drawn.when_cut_off = when_cut_off::fail;
         // A round of it enforces the limits.
         if (dice_.chance(limits_ > 0 ? 0.6 : 0.3)) {
@@ -231,10 +230,7 @@ private:
         drawn.stalls = stalls_;
         drawn.options = draw_options();
         drawn.has_owner = owners_;
-        if (owners_) {
-            drawn.options.retain.reset();
-            if (dice_.chance(0.8)) drawn.takes_over = draw_operation();
-        }
+        if (owners_ && dice_.chance(0.8)) drawn.takes_over = draw_operation();
         for (i64 i = 0; i < users_; ++i) {
             const bool user_stays = keeps();
             user one;

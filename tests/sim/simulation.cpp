@@ -185,7 +185,6 @@ private:
         const bool takes_over = !owner.empty() && planned.takes_over;
         if (!owner.empty()) {
             planned.options.owner = owner;
-            planned.options.retain.reset();
         } else if (planned.has_owner) {
             planned.options.owner = "owner " + number(static_cast<i64>(started_.size()));
         }
@@ -234,7 +233,6 @@ private:
     static quorum_options of_member(const process& planned) {
         quorum_options options{.member = planned.options};
         options.member.owner.clear();
-        options.member.retain.reset();
         return options;
     }
 

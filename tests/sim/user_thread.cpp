@@ -309,8 +309,7 @@ private:
         log("limits");
         judge().changes_limit(names_.front());
         locks_.set_max_hold(names_.front(), limit);
-        judge().changes_limit(names_.front());  // another may have begun since
-        if (limit) judge().limited(names_.front(), what_->max_duration);
+        judge().limited(names_.front(), limit ? what_->max_duration : 0);
     }
 
     /// Whoever leads next is told so by its own call.
@@ -713,8 +712,7 @@ private:
     }
 
     void use(lease& held) {
-        const bool keeps = process_->options.retain.has_value();
-        const bool fair = what_->how != manner::barging && !keeps;
+        const bool fair = what_->how != manner::barging;
         judge().granted(time().current(), held.token().value(), static_cast<i64>(held.grant_id()),
                         fair);
         work(

@@ -204,9 +204,6 @@ private:
         if (with.number("fails_when_cut_off") != 0) {
             options.when_cut_off = rowlock::when_cut_off::fail;
         }
-        if (mode_ == "soak" && with.number("retain") != 0) {
-            options.retain = rowlock::retain_options{};
-        }
         options.on_event = [this](const rowlock::event& what) { on_event(what); };
         return options;
     }

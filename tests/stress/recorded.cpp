@@ -1,7 +1,6 @@
 #include "stress/recorded.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -139,14 +138,12 @@ private:
 struct span_of_time {
     micros begin = 0;
     micros end = never;
-    bool renewed = false;  ///< also of the tokens since the record before
 };
 
 using recorded_spans = std::map<std::pair<rowlock::grant_id, std::int64_t>, span_of_time>;
 
 /// The time of each hold, by grant id and token: until the next change of its name, the end of its
-/// session or its own deadline. A renewal begins a span beside those of its grant: a client that
-/// keeps the lease gives its threads the tokens up to that of the renewal (client_options::retain).
+/// session or its own deadline. A renewal begins a span beside those of its grant.
 recorded_spans spans(const records& all) {
     const auto sessions = ends_of_sessions(all);
     recorded_spans found;
@@ -167,7 +164,6 @@ recorded_spans spans(const records& all) {
         }
         auto& span = found[{each.grant_id, each.token}];
         span.begin = each.at;
-        span.renewed = each.kind == history_kind::renewed;
         if (each.ends_at != 0) span.end = each.ends_at;
         const auto over = sessions.find(each.session);
         if (over != sessions.end()) span.end = std::min(span.end, over->second.dead);
@@ -176,14 +172,11 @@ recorded_spans spans(const records& all) {
     return found;
 }
 
-/// That of the token itself, or of the renewal whose tokens it is one of; null if there is neither.
+/// Null if there is none.
 const span_of_time* span_of(const recorded_spans& held, rowlock::grant_id grant,
                             std::int64_t token) {
-    const auto at = held.lower_bound({grant, token});
-    if (at == held.end() || at->first.first != grant) return nullptr;
-    if (at->first.second == token) return &at->second;
-    const bool begun = at != held.begin() && std::prev(at)->first.first == grant;
-    return begun && at->second.renewed ? &at->second : nullptr;
+    const auto found = held.find({grant, token});
+    return found == held.end() ? nullptr : &found->second;
 }
 
 /// The log is written 0.6 s later at most (three times wal_writer_delay).

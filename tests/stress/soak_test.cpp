@@ -4,8 +4,8 @@
 // other tests; scripts/soak runs the others.
 //
 //   soak_test [--database=postgresql|mariadb|sqlite]… [--calls=N] [--seconds=N] [--seed=N]
-//             [--only=KIND,…] [--processes=N] [--threads=N] [--names=N] [--calm=N] [--retain=1]
-//             [doctest's options]
+//             [--only=KIND,…] [--processes=N] [--threads=N] [--names=N] [--calm=N] [doctest's
+//             options]
 //
 //   --calls   stop after that many calls of the library, on each database [20 000]
 //   --seconds or after that many seconds
@@ -13,7 +13,6 @@
 //             guarded, look; kill, pause, cut, break, reap, restart, crash. Leaving kinds out does
 //             not change the others
 //   --calm    calls between two troubles, on average [1 000]
-//   --retain  1: clients keep leases after their release (client_options::retain)
 //
 // The same seed makes the same decisions: the calls of each thread, and the disturbances after
 // given numbers of calls. It does not determine which of several threads or processes is faster,
@@ -73,7 +72,6 @@ struct size_of_soak {
     int threads = 6;
     int names = 150;
     std::int64_t calm = 1'000;
-    bool retain = false;
 };
 size_of_soak& chosen() {
     static size_of_soak one;
@@ -164,7 +162,6 @@ private:
         part.seed = 0;  // see words
         part.words = {"slot=" + std::to_string(slot), "only=" + chosen().only,
                       "soak_seed=" + std::to_string(chosen().seed),
-                      std::string{"retain="} + (chosen().retain ? "1" : "0"),
                       "progress=" + crew_.folder() + "/progress"};
         auto& made = crew_.add(part);
         if (slots_.size() <= slot) slots_.resize(slot + 1);
@@ -282,10 +279,8 @@ findings hold_against_rules(support::lock_database& database, const stress::reco
                             const soak& run, stress::history& past, const stress::records& truth) {
     const auto forced = forced_grants(truth);
     past.forced.insert(forced.begin(), forced.end());
-    // A recall is a hint: without it the client keeps an idle lease for so long.
-    const milliseconds kept = chosen().retain ? rowlock::retain_options{}.longest : 0ms;
-    const stress::liveness bounds{.usual = in_micros(poll + kept + tolerance()),
-                                  .after_fault = in_micros(ttl + poll + kept + tolerance())};
+    const stress::liveness bounds{.usual = in_micros(poll + tolerance()),
+                                  .after_fault = in_micros(ttl + poll + tolerance())};
     return {
         {"C1 in the records", overlapping_holds(truth)},
         {"C1 by the database's clock", overlaps(past)},
@@ -314,12 +309,10 @@ void check(support::lock_database& database, const stress::recording& recording,
         const std::string words = rule == "results" ? failures_in(past) : "";
         CHECK_MESSAGE(found.empty(), rule, ": ", told(found), words);
     }
-    const auto renewals =
-        std::ranges::count(truth, rowlock::history_kind::renewed, &stress::record::kind);
-    CHECK((renewals > 0) == chosen().retain);
-    MESSAGE(name_of(database), ": ", run.calls(), " calls, ", renewals, " leases kept, ",
-            past.holds.size(), " holds, ", past.writes.size(), " fenced writes; ", run.words(),
-            "; ", summary(hand_offs(past)), "; ", summary(truth), "; ", violations, " violations");
+    CHECK(std::ranges::count(truth, rowlock::history_kind::renewed, &stress::record::kind) == 0);
+    MESSAGE(name_of(database), ": ", run.calls(), " calls, ", past.holds.size(), " holds, ",
+            past.writes.size(), " fenced writes; ", run.words(), "; ", summary(hand_offs(past)),
+            "; ", summary(truth), "; ", violations, " violations");
 }
 
 void soak_on(support::backend which) {
@@ -426,7 +419,6 @@ int main(int argc, char** argv) {
         if (key == "threads") to.threads = std::stoi(value);
         if (key == "names") to.names = std::stoi(value);
         if (key == "calm") to.calm = std::stoll(value);
-        if (key == "retain") to.retain = value != "0";
     }
     std::cout << "seed " << chosen().seed << '\n';
     constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE

@@ -14,7 +14,6 @@
 #include <csignal>
 #include <sstream>
 #include <string>
-#include <thread>
 
 namespace {
 
@@ -74,54 +73,6 @@ TEST_CASE("an acquired lock frees itself at its deadline, not before") {
         CHECK(in->run({"run", "-n", "a", "--", "true"}).code == 75);
         in->let_pass(6min);
         CHECK(in->run({"run", "-n", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}).out == "2\n");
-    }
-}
-
-TEST_CASE("acquire takes a lease that a client retains idle, by a try and in line") {
-    for (const auto& in : tool::all_tables()) {
-        CAPTURE(std::string{in->name()});
-        rowlock::client_options retaining;
-        retaining.retain = rowlock::retain_options{.longest = 10s};
-        rowlock::client locks{rowlock::open(in->url()).with_tables({.prefix = in->prefix()}),
-                              retaining};
-        for (const std::string wait : {"0", "30s"}) {
-            CAPTURE(wait);
-            const std::string name = "after " + wait;
-            for (int i = 0; i < 3; ++i) locks.acquire(name).release();
-            REQUIRE(locks.inspect(name)->holder->retained);
-            const auto start = std::chrono::steady_clock::now();
-            // A try waits 50 ms for the recall: more than a loaded machine may need.
-            CHECK(tool::eventually([&] {
-                return in->run({"acquire", "--for", "1h", "--wait", wait, name}).code == 0;
-            }));
-            CHECK(std::chrono::steady_clock::now() - start < 8s);
-        }
-        CHECK(locks.stats().recalls == 2);
-    }
-}
-
-TEST_CASE("tries by acquire get a lease that a client uses now and then, whom no recall reaches") {
-    for (const auto& in : tool::all_tables()) {
-        CAPTURE(std::string{in->name()});
-        rowlock::client_options deaf;
-        deaf.retain = rowlock::retain_options{.longest = 2s};
-        deaf.wake_ups = rowlock::wakeup_mode::polling;
-        rowlock::client locks{rowlock::open(in->url()).with_tables({.prefix = in->prefix()}), deaf};
-        std::jthread user{[&](const std::stop_token& stop) {
-            while (!stop.stop_requested()) {
-                static_cast<void>(locks.try_acquire("a"));
-                std::this_thread::sleep_for(5ms);
-            }
-        }};
-        REQUIRE(tool::eventually([&] { return locks.stats().local_grants > 0; }));
-        // Before its client has learned of the mark a try fails.
-        CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
-        CHECK(tool::eventually(
-            [&] {
-                return in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 0;
-            },
-            20s));
-        CHECK(locks.stats().recalls == 0);
     }
 }
 

@@ -140,18 +140,3 @@ TEST_CASE("a secret has 128 bits, and each session has its own") {
     }
     CHECK(seen.size() == 100);
 }
-
-TEST_CASE("a recall is decoded, proved by its secret, and taken for no other message") {
-    const auto said = wakeup::encode_recall(rowlock::grant_id{7}, secret);
-    CHECK(said.starts_with("recall 7 "));
-    CHECK(wakeup::decode_recall(said) == rowlock::grant_id{7});
-    CHECK(is_proved(said, secret));
-    CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
-    CHECK_FALSE(decode_look(said));
-    CHECK_FALSE(decode_wakeup(said));
-    CHECK_FALSE(wakeup::decode_recall(encode_look(7, secret)));
-    CHECK_FALSE(wakeup::decode_recall(encode_wakeup({rowlock::grant_id{7}, 9}, secret)));
-    for (const char* text : {"", "recall", "recall 7", "recall x 00", "recall 7 00"}) {
-        CHECK_FALSE(wakeup::decode_recall(text));
-    }
-}

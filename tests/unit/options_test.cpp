@@ -81,20 +81,6 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
                "deadlock_detection must be off, by_thread or by_client"));
 }
 
-TEST_CASE("which leases a client retains is validated by its constructor") {
-    for (const auto longest : {9ms, 10'001ms, -1ms}) {
-        CHECK(says(refusal({.retain = retain_options{.longest = longest}}),
-                   "retain.longest must be from 10 ms to 10 s"));
-    }
-    for (const int names : {0, -1, 100'001}) {
-        CHECK(says(refusal({.retain = retain_options{.names = names}}),
-                   "retain.names must be from 1 to 100 000"));
-    }
-    CHECK(says(refusal({.owner = "worker-1", .retain = retain_options{}}),
-               "retain is not for a client with an owner"));
-    CHECK(refusal({.retain = retain_options{}}).empty());
-}
-
 TEST_CASE("times too long to be added are refused, or mean no limit") {
     constexpr auto endless = std::chrono::milliseconds::max();
     CHECK(says(refusal({.heartbeat = endless}), "must be less than ttl"));

@@ -178,7 +178,7 @@ TEST_CASE("a lease that another session of its owner reclaims, or adopts, is ano
     CHECK(reclaim[1].token.value() == 9);
 }
 
-TEST_CASE("a renewed or retained lease is one hold, with the last of its tokens") {
+TEST_CASE("a renewed lease is one hold, with the last of its tokens") {
     const auto all = holds({begun(1, granted, 1, 11, 1), of_lease(3, renewed, 1, 11, 100),
                             of_lease(4, renewed, 1, 11, 101), of_lease(8, released, 1, 11, 101)});
     REQUIRE(all.size() == 1);

@@ -11,7 +11,6 @@ using rowlock::detail::poll_pacing;
 using rowlock::detail::poll_result;
 using rowlock::detail::queue_progress;
 using std::chrono::nanoseconds;
-using wakeup = poll_pacing::wakeup;
 
 namespace {
 
@@ -24,13 +23,14 @@ poll_result found_at(std::int64_t position, bool changed = false) {
 }
 
 void make_poll(poll_pacing& pacing, nanoseconds began, nanoseconds cost, const poll_result& found,
-               wakeup by) {
+               poll_pacing::wakeup by) {
     pacing.begin_poll(began);
     pacing.end_poll(began + cost, found, by);
 }
 
 /// Makes a poll, and returns the planned pause after its start.
-nanoseconds pause_after(poll_pacing& pacing, const poll_result& found, wakeup by = wakeup::none) {
+nanoseconds pause_after(poll_pacing& pacing, const poll_result& found,
+                        poll_pacing::wakeup by = poll_pacing::wakeup::none) {
     make_poll(pacing, start, 0ms, found, by);
     return pacing.due() - start;
 }
@@ -59,14 +59,14 @@ TEST_CASE("nothing is polled until a poll is wanted, and the first one is due at
 
 TEST_CASE("a wanted poll waits until three times the cost of the previous one have passed") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 4ms, found_at(7), wakeup::notification);
+    make_poll(pacing, start, 4ms, found_at(7), poll_pacing::wakeup::notification);
     pacing.want();
     CHECK(pacing.due() == start + 12ms);
 }
 
 TEST_CASE("a wanted poll does not delay one that was due before it") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 4ms, found_at(7), wakeup::notification);
+    make_poll(pacing, start, 4ms, found_at(7), poll_pacing::wakeup::notification);
     pacing.no_later_than(start + 5ms);
     pacing.want();
     CHECK(pacing.due() == start + 5ms);
@@ -80,7 +80,7 @@ TEST_CASE("the start of a poll satisfies earlier requests for one, not those dur
     CHECK(pacing.due() == never);
     pacing.want();
     pacing.no_later_than(start + 7ms);
-    pacing.end_poll(start + 3ms, found_at(1), wakeup::notification);
+    pacing.end_poll(start + 3ms, found_at(1), poll_pacing::wakeup::notification);
     CHECK(pacing.due() == start + 7ms);
     pacing.no_later_than(start + 20ms);
     CHECK(pacing.due() == start + 7ms);
@@ -88,7 +88,7 @@ TEST_CASE("the start of a poll satisfies earlier requests for one, not those dur
 
 TEST_CASE("a failed poll is repeated at the pace of the one before") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 4ms, found_at(7), wakeup::notification);
+    make_poll(pacing, start, 4ms, found_at(7), poll_pacing::wakeup::notification);
     pacing.begin_poll(start + 1s);
     pacing.want();
     CHECK(pacing.due() == start + 1s + 12ms);
@@ -129,13 +129,13 @@ TEST_CASE("behind the 64th position the first pause does not grow") {
 
 TEST_CASE("a client that the database notifies polls once in an interval") {
     poll_pacing pacing{interval};
-    CHECK(pause_after(pacing, found_at(1, true), wakeup::notification) == interval);
-    CHECK(pause_after(pacing, found_at(1), wakeup::notification) == interval);
+    CHECK(pause_after(pacing, found_at(1, true), poll_pacing::wakeup::notification) == interval);
+    CHECK(pause_after(pacing, found_at(1), poll_pacing::wakeup::notification) == interval);
 }
 
 TEST_CASE("a poll is planned from when the previous one began, not from its end") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 15ms, found_at(10), wakeup::none);
+    make_poll(pacing, start, 15ms, found_at(10), poll_pacing::wakeup::none);
     CHECK(pacing.due() == start + 20ms);
 }
 
@@ -145,11 +145,11 @@ TEST_CASE("a poll comes one millisecond after the first holder's expiry") {
     found.holder_expires(start + 400ms);
     found.holder_expires(start + 300ms);
     found.holder_expires(start + 500ms);
-    CHECK(pause_after(pacing, found, wakeup::notification) == 301ms);
+    CHECK(pause_after(pacing, found, poll_pacing::wakeup::notification) == 301ms);
     found.recheck_by(start + 250ms);
     found.recheck_by(start + 260ms);
-    CHECK(pause_after(pacing, found, wakeup::notification) == 250ms);
-    CHECK(pause_after(pacing, found_at(1), wakeup::notification) == interval);
+    CHECK(pause_after(pacing, found, poll_pacing::wakeup::notification) == 250ms);
+    CHECK(pause_after(pacing, found_at(1), poll_pacing::wakeup::notification) == interval);
 }
 
 TEST_CASE("a holder's expiry does not delay a poll") {
@@ -163,20 +163,20 @@ TEST_CASE("polls follow the start of a sleep soon, then with pauses four times a
     poll_pacing pacing{interval};
     pacing.before_sleep(start, false);
     CHECK(pacing.due() == start + 3ms);
-    CHECK(pause_after(pacing, found_at(50, true), wakeup::new_sleep) == 12ms);
-    CHECK(pause_after(pacing, found_at(50, true), wakeup::sleep) == 48ms);
-    CHECK(pause_after(pacing, found_at(50), wakeup::sleep) == 192ms);
-    CHECK(pause_after(pacing, found_at(50), wakeup::sleep) == 768ms);
-    CHECK(pause_after(pacing, found_at(50), wakeup::sleep) == interval);
-    CHECK(pause_after(pacing, found_at(50), wakeup::new_sleep) == 12ms);
+    CHECK(pause_after(pacing, found_at(50, true), poll_pacing::wakeup::new_sleep) == 12ms);
+    CHECK(pause_after(pacing, found_at(50, true), poll_pacing::wakeup::sleep) == 48ms);
+    CHECK(pause_after(pacing, found_at(50), poll_pacing::wakeup::sleep) == 192ms);
+    CHECK(pause_after(pacing, found_at(50), poll_pacing::wakeup::sleep) == 768ms);
+    CHECK(pause_after(pacing, found_at(50), poll_pacing::wakeup::sleep) == interval);
+    CHECK(pause_after(pacing, found_at(50), poll_pacing::wakeup::new_sleep) == 12ms);
     poll_pacing impatient{10ms};
-    CHECK(pause_after(impatient, found_at(50), wakeup::new_sleep) == 10ms);
+    CHECK(pause_after(impatient, found_at(50), poll_pacing::wakeup::new_sleep) == 10ms);
 }
 
 TEST_CASE("polls of a sleep that began without one do not follow each other at once") {
     poll_pacing pacing{interval};
-    CHECK(pause_after(pacing, found_at(1), wakeup::sleep) == 12ms);
-    CHECK(pause_after(pacing, found_at(1), wakeup::sleep) == 48ms);
+    CHECK(pause_after(pacing, found_at(1), poll_pacing::wakeup::sleep) == 12ms);
+    CHECK(pause_after(pacing, found_at(1), poll_pacing::wakeup::sleep) == 48ms);
 }
 
 TEST_CASE("a sleep that follows another one is polled later") {
@@ -187,7 +187,7 @@ TEST_CASE("a sleep that follows another one is polled later") {
 
 TEST_CASE("a wake-up that is not read in time is polled for") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 1ms, found_at(1), wakeup::notification);
+    make_poll(pacing, start, 1ms, found_at(1), poll_pacing::wakeup::notification);
     pacing.about_to_read(start + 12ms);
     pacing.about_to_read(start + 15ms);
     CHECK(pacing.due() == start + 12ms);
@@ -201,7 +201,7 @@ TEST_CASE("a wake-up that is not read in time is polled for") {
         CHECK(pacing.due() == start + 14ms);
     }
     SUBCASE("a poll comes first") {
-        make_poll(pacing, start + 5ms, 1ms, found_at(1), wakeup::notification);
+        make_poll(pacing, start + 5ms, 1ms, found_at(1), poll_pacing::wakeup::notification);
         CHECK(pacing.due() == start + 5ms + interval);
     }
 }
@@ -213,7 +213,7 @@ TEST_CASE("each new sleep is taken once, also if others followed it") {
     CHECK_FALSE(pacing.take_new_sleep());
     pacing.before_sleep(start, false);
     pacing.before_sleep(start + 2s, true);
-    make_poll(pacing, start + 2s, 1ms, found_at(1), wakeup::sleep);
+    make_poll(pacing, start + 2s, 1ms, found_at(1), poll_pacing::wakeup::sleep);
     CHECK(pacing.take_new_sleep());
     CHECK_FALSE(pacing.take_new_sleep());
 }
@@ -291,7 +291,7 @@ TEST_CASE(
     for (const auto& [cost, rest] :
          {std::pair<nanoseconds, nanoseconds>{50us, 200us}, {700us, 700us}}) {
         poll_pacing pacing{interval};
-        make_poll(pacing, start, cost, found_at(1), wakeup::notification);
+        make_poll(pacing, start, cost, found_at(1), poll_pacing::wakeup::notification);
         pacing.after_commit(1);
         CHECK(pacing.due() == start + rest);
     }
@@ -305,7 +305,7 @@ TEST_CASE(
                                          {65, 18900us},
                                          {1'000'000, 18900us}}) {
         poll_pacing pacing{interval};
-        make_poll(pacing, start, 100us, found_at(position), wakeup::notification);
+        make_poll(pacing, start, 100us, found_at(position), poll_pacing::wakeup::notification);
         pacing.after_commit(position);
         CHECK(pacing.due() == start + rest);
     }
@@ -313,7 +313,7 @@ TEST_CASE(
 
 TEST_CASE("a commit does not delay a poll") {
     poll_pacing pacing{interval};
-    make_poll(pacing, start, 100us, found_at(64), wakeup::none);
+    make_poll(pacing, start, 100us, found_at(64), poll_pacing::wakeup::none);
     pacing.no_later_than(start + 1ms);
     pacing.after_commit(64);
     CHECK(pacing.due() == start + 1ms);

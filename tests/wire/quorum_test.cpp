@@ -534,10 +534,6 @@ TEST_CASE("members that cannot be a quorum are refused, with what to do") {
         CHECK(kind_of([&] {
                   quorum_client{quorum.sources(), quorum_options{.member = {.owner = "me"}}};
               }) == errc::invalid_options);
-        CHECK(kind_of([&] {
-                  quorum_client{quorum.sources(),
-                                quorum_options{.member = {.retain = retain_options{}}}};
-              }) == errc::invalid_options);
         // The members share a server here.
         for (std::size_t i = 0; i < 3; ++i) quorum.member(i).run("delete from rowlock_member");
         CHECK(kind_of([&] { found_quorum(quorum.sources()); }) == errc::conflict);

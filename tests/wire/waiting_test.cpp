@@ -205,6 +205,29 @@ TEST_CASE("every end of a lease wakes the first waiter at once") {
     }
 }
 
+TEST_CASE(
+    "a waiter looks at the lease behind its ticket only if it expected a queue without a look") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::sqlite) {
+        interception network;
+        std::atomic<int> glances{0};
+        network.before([&](std::string_view what) { glances += what == "glance" ? 1 : 0; });
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options()};
+        auto held = holder.acquire("job");
+        CHECK_FALSE(waiter.try_acquire_for("job", 300ms));
+        CHECK(glances == 0);
+        // A hand-over tells this client of the queue: its next call enqueues first.
+        held.release();
+        auto ours = waiter.acquire("job");
+        auto next = std::async(std::launch::async, [&] { return holder.acquire("job"); });
+        REQUIRE(places(database, 1));
+        ours.release();
+        held = next.get();
+        CHECK_FALSE(waiter.try_acquire_for("job", 300ms));
+        CHECK(glances == 1);
+    }
+}
+
 // shows: promise-9
 TEST_CASE("a waiter notices a release between its failed try and its first poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

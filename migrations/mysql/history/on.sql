@@ -124,7 +124,7 @@ if new.session is null and (old.session is not null or new.token <> old.token
                 when new.token = old.token then 'altered'
                 when old.session is null then 'granted'
                 when new.session = old.session and new.grant_id <=> old.grant_id
-                 and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
+                 and new.deadline <> old.deadline then 'renewed'
                 when new.session = old.session and new.grant_id <=> old.grant_id then 'altered'
                 when new.grant_id = old.grant_id then 'reclaimed'
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))

@@ -87,7 +87,7 @@ begin
                          or not exists (select from rowlock_session s
                                          where s.id = old.session and not s.ended)) then 'taken_over'
         when begins then 'handed_over'
-        when new.session is not null and new.token > old.token and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
+        when new.session is not null and new.token > old.token and new.deadline <> old.deadline then 'renewed'
         when new.session is not null or old.session is null then 'altered'
         when new.used > old.used then 'released'
         when new.token > old.token then 'forced'

@@ -97,7 +97,7 @@ begin
                 when new.token = old.token then 'altered'
                 when old.session is null then 'granted'
                 when new.session = old.session and new.grant_id is old.grant_id
-                 and (new.deadline <> old.deadline or new.acquired_at <> old.acquired_at) then 'renewed'
+                 and new.deadline <> old.deadline then 'renewed'
                 when new.session = old.session and new.grant_id is old.grant_id then 'altered'
                 when new.grant_id = old.grant_id then 'reclaimed'
                 when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000

@@ -68,42 +68,12 @@ std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_poi
 /// not free, of a part there may be enough.
 void acquirer::choose_approach(acquisition& call) const {
     const auto contended = [&] { return waiting_.contended().has(call.name.str()); };
-    if (call.permits.is_part()) {
+    if (!call.by_token()) {
         if (call.permits.is_upgrade() || contended()) call.next = approach::alone;
     } else if (!call.barging() && call.has_time() && contended()) {
         call.contended = true;
         call.next = approach::enqueue;
     }
-}
-
-std::shared_ptr<grant> acquirer::acquire_lease(const lock_name& name, steady::time_point until,
-                                               const std::stop_token& stop,
-                                               const acquire_options& options) {
-    if (!context_.retained.enabled()) return acquire(name, until, stop, options);
-    context_.fork.require_same_process();
-    validate(options);
-    const auto began = steady::now();
-    if (stop.stop_requested()) return nullptr;
-    const auto kept = retention_.take(name, thread_label(), options, until, stop);
-    if (kept.granted) {
-        kept.granted->measured->acquired(metrics::acquire_mode::exclusive,
-                                         metrics::acquire_outcome::granted, steady::now() - began);
-        return kept.granted;
-    }
-    // A single attempt would recall our own lease; one after the limit would find it held.
-    const bool single = began >= until;
-    if (single ? kept.in_use : kept.timed_out) {
-        context_.count(counter::busy);
-        context_.measured.of(name.str())
-            .acquired(metrics::acquire_mode::exclusive, metrics::acquire_outcome::busy,
-                      steady::now() - began);
-        return nullptr;
-    }
-    auto granted = acquire(name, until, stop, options);
-    if (granted && !options.max_duration && options.queueing == queueing::fair) {
-        granted->may_be_kept = true;
-    }
-    return granted;
 }
 
 std::shared_ptr<grant> acquirer::ask_until_over(acquisition& call) {
@@ -135,7 +105,7 @@ bool acquirer::holds(const lock_name& name) const {
 class acquirer::owed_check {
 public:
     owed_check(const client_waiters& waiting, const acquisition& call)
-        : at_{!call.permits.is_part() && !call.barging() ? waiting.made() : nullptr},
+        : at_{call.by_token() && !call.barging() ? waiting.made() : nullptr},
           name_{call.name.str()},
           number_{at_ && uses(fast_path::deferred_check) ? at_->defer_check(name_) : std::nullopt} {
     }
@@ -206,76 +176,17 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const protocol::le
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
-    call.has_sole_holder = seen.session != session_id{};
-    call.retained.clear();
-    if (seen.retained) call.retained.push_back({call.name.str(), seen.session, seen.grant_id});
     if (!call.has_time()) {
-        if (call.single_attempt() && awaits_recalled(call)) return std::nullopt;
-        if (!call.barging() && call.has_sole_holder) tokens_.remember_held(call.name.str());
+        const bool has_sole_holder = seen.session != session_id{};
+        if (!call.barging() && has_sole_holder) tokens_.remember_held(call.name.str());
         return std::shared_ptr<grant>{};
     }
     if (call.barging()) {
-        ask_back(call);
         if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
         return std::nullopt;
     }
     if (auto waited = wait_in_queue(call)) return waited;
     return go_on(call);
-}
-
-/// Asks the clients of the leases in the way, which they may keep idle. After the call's entries
-/// are committed: a lease that is given back then finds them. The next look of a client that no
-/// recall reaches may find no entry of a short wait: such a wait marks the row, as a try does.
-void acquirer::recall(acquisition& call, sql::connection& db, sql::deadline until) const {
-    const bool brief = call.until - steady::now() < recalls::again_after;
-    for (const auto& each : std::exchange(call.retained, {})) {
-        if (recall_own(call, each)) continue;
-        context_.recall(db, each.session, each.grant_id, until);
-        if (!brief) continue;
-        try {
-            // A fence of its holder may lock the row for long.
-            const auto soon = std::min(until, steady::now() + recalls::patience);
-            context_.leases.withdraw_retention(db, each.name, each.session, each.grant_id, soon);
-        } catch (const error&) {
-            return;  // the entry stands
-        }
-    }
-}
-
-/// Returns false if another client keeps it.
-bool acquirer::recall_own(const acquisition& call, const protocol::retained_grant& which) const {
-    if (!call.ours || which.session != call.ours->id()) return false;
-    context_.retained.recall(which.grant_id);
-    return true;
-}
-
-/// The same for a call without queue entries, on a connection of the pool; asks through the row a
-/// client that no recall seems to reach: otherwise one that uses a lease now and then would keep it
-/// from tries for ever. Returns how long to pause before the next attempt.
-std::optional<nanoseconds> acquirer::ask_back(acquisition& call) {
-    return call.recalled.ask(call.retained, [&](recalls::grants& ask, recalls::grants& mark) {
-        const auto is_own = [&](const auto& each) { return recall_own(call, each); };
-        std::erase_if(ask, is_own);
-        std::erase_if(mark, is_own);
-        if (ask.empty() && mark.empty()) return;
-        try {
-            const auto until = std::min(context_.statement_deadline(), steady::now() + 1s);
-            const auto db = connections_.take(until);
-            for (const auto& each : ask) context_.recall(*db, each.session, each.grant_id, until);
-            for (const auto& each : mark) {
-                context_.leases.withdraw_retention(*db, each.name, each.session, each.grant_id,
-                                                   until);
-            }
-        } catch (const error&) {
-            return;
-        }
-    });
-}
-
-/// For a single attempt: pauses for leases that it has recalled. Returns false if it has failed.
-bool acquirer::awaits_recalled(acquisition& call) {
-    const auto rest = ask_back(call);
-    return rest && retries_.pause(*rest, call.stop);
 }
 
 /// Called before the next round of a call; no round begins after the call's time limit.
@@ -346,13 +257,12 @@ std::optional<protocol::attempt> acquirer::attempt_together(acquisition& call,
     if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
     call.use(std::move(ours));
     const auto& name = call.name.str();
-    const bool whole = !call.permits.is_part();
-    if (whole && uses(fast_path::probe_held) && call.until <= steady::now() &&
+    if (call.by_token() && uses(fast_path::probe_held) && call.until <= steady::now() &&
         tokens_.was_held(name)) {
         if (batches_.is_held(name, until)) return protocol::attempt{outcome::held, 0, {}};
         tokens_.forget(name);
     }
-    auto known = whole ? tokens_.take_free(name) : std::nullopt;
+    auto known = call.by_token() ? tokens_.take_free(name) : std::nullopt;
     if (!uses(fast_path::reacquire)) known.reset();
     auto found = call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
     if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first
@@ -497,9 +407,11 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const protocol::attem
 }
 
 /// An upgrade is not counted as a grant: it gives its hold another token.
-void acquirer::report_acquired(const acquisition& call, const grant& made) {
+/// @param served in a queue
+void acquirer::report_acquired(const acquisition& call, const grant& made, bool served) {
     if (call.permits.is_upgrade()) return;
     context_.count(counter::acquired);
+    if (served) context_.count(counter::handed_over);
     context_.report(event_kind::lease_acquired, made, {}, call.waited());
 }
 

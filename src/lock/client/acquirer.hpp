@@ -3,7 +3,6 @@
 #include "lock/client/acquisition.hpp"
 #include "lock/client/call_batches.hpp"
 #include "lock/client/call_parts.hpp"
-#include "lock/client/retention.hpp"
 #include "lock/client/token_cache.hpp"
 #include "lock/queue/client_waiters.hpp"
 #include "lock/session/client_connections.hpp"
@@ -44,8 +43,7 @@ public:
           grants_{with.grants},
           batches_{with.batches},
           waiting_{with.waiting},
-          tokens_{with.tokens},
-          retention_{with.kept} {}
+          tokens_{with.tokens} {}
 
     /// Returns null if `until` passes or a stop is requested first.
     /// @param permits of the semaphore or shared_mutex `name`; none: the lease
@@ -56,12 +54,6 @@ public:
                                    const protocol::wanted_permits& permits = {},
                                    const std::string& shared_label = {}, int priority = 0,
                                    bool withheld = false);
-
-    /// The same for a lease that the client may keep after its release: without a round trip if it
-    /// has kept it.
-    std::shared_ptr<grant> acquire_lease(const lock_name& name, steady::time_point until,
-                                         const std::stop_token& stop,
-                                         const acquire_options& options);
 
     /// Whether a thread of this client holds a lock of that name, of any kind.
     [[nodiscard]] bool holds(const lock_name& name) const;
@@ -110,15 +102,10 @@ private:
     /// @param find reads them again, on a connection; whether they are there
     template <typename Find>
     bool was_ended(const acquisition& call, Find find) noexcept;
-    void report_acquired(const acquisition& call, const grant& made);
+    void report_acquired(const acquisition& call, const grant& made, bool served = false);
     void require_timely(acquisition& call) const;
     bool sleep_until_probe(acquisition& call, const protocol::lease_probe& seen);
     bool pause_before_retry(acquisition& call);
-
-    void recall(acquisition& call, sql::connection& db, sql::deadline until) const;
-    bool recall_own(const acquisition& call, const protocol::retained_grant& which) const;
-    std::optional<nanoseconds> ask_back(acquisition& call);
-    bool awaits_recalled(acquisition& call);
 
     answer wait_in_queue(acquisition& call);
     std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,
@@ -172,7 +159,6 @@ private:
     call_batches& batches_;
     client_waiters& waiting_;
     token_cache& tokens_;
-    retention& retention_;
 };
 
 /// A heartbeat that was refused has read the rows of our session. If it did so while the answer to

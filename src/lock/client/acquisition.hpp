@@ -1,6 +1,5 @@
 #pragma once
 
-#include "lock/client/recalls.hpp"
 #include "lock/client/retry_limits.hpp"
 #include "lock/protocol/lease/lease_protocol.hpp"
 #include "lock/session/client_context.hpp"
@@ -69,10 +68,6 @@ struct acquisition {
     /// Its thread held other leases when it enqueued; or this call adds to a hold.
     bool holds_others = false;
     bool contended = false;  ///< as known from this client's last release
-    /// Seen in the way, and worth asking for: their clients may keep them idle.
-    std::vector<protocol::retained_grant> retained{};
-    bool has_sole_holder = false;  ///< the latest attempt found that one client has all of the lock
-    recalls recalled{};
     contention_limit contention{};
     late_grant_limit too_late{};
     sweep_patience sweeps{};
@@ -91,6 +86,9 @@ struct acquisition {
     [[nodiscard]] protocol::hold_key key(rowlock::grant_id of) const {
         return protocol::key_of(permits, name.str(), ours->id(), of);
     }
+    /// Whether it is taken by a comparison with its row's token: what this client knows of that
+    /// helps.
+    [[nodiscard]] bool by_token() const { return !permits.is_part(); }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);

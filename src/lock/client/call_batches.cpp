@@ -43,9 +43,10 @@ std::vector<Item*> like_the_first(std::span<Item* const> asked, Alike alike) {
 }  // namespace
 
 call_batches::lane::lane(std::size_t most, acquires::sender take, releases::sender give,
-                         std::size_t few)
+                         std::size_t few, bool one_by_one)
     : taking{calls_at_once, most, std::move(take), few},
-      giving{calls_at_once, most, std::move(give), few} {}
+      giving{calls_at_once, most, std::move(give), few},
+      contended_alone{one_by_one} {}
 
 call_batches::call_batches(client_context& context, client_connections& connections,
                            waiters& waiting)
@@ -54,14 +55,14 @@ call_batches::call_batches(client_context& context, client_connections& connecti
       waiting_{waiting},
       protocol_{protocol::make_batch_protocol(context.statements, context.leases)},
       whole_{protocol::batch_protocol::most, [this](auto asked) { acquire_whole(asked); },
-             [this](auto asked) { release_whole(asked); }, few_of(context)},
+             [this](auto asked) { release_whole(asked); }, few_of(context), true},
       probes_{calls_at_once, protocol::batch_protocol::most,
               [this](auto asked) { send_probes(asked); }, few_of(context)} {
     for (std::size_t i = 0; i < lanes; ++i) {
         parts_.emplace_back(
             protocol::semaphore_protocol::most_together,
             [this](auto asked) { acquire_parts(asked); },
-            [this](auto asked) { release_parts(asked); }, 1);
+            [this](auto asked) { release_parts(asked); }, 1, false);
     }
 }
 
@@ -87,8 +88,9 @@ bool call_batches::is_held(const std::string& name, sql::deadline until) {
 std::optional<protocol::release_outcome> call_batches::release(const protocol::hold_key& which,
                                                                protocol::release_hint hint,
                                                                sql::deadline until) {
-    if (!which.part && hint.contended) return std::nullopt;
-    return lane_of(which.part, which.name).giving.submit({which, hint.permits, until}, patience);
+    auto& its = lane_of(which.part, which.name);
+    if (hint.contended && its.contended_alone) return std::nullopt;
+    return its.giving.submit({which, hint.permits, until}, patience);
 }
 
 void call_batches::acquire_whole(std::span<acquires::item* const> asked) {

@@ -66,9 +66,11 @@ private:
     using releases = batcher<release_call, protocol::release_outcome>;
     using probes = batcher<held_call, bool>;
     struct lane {
-        lane(std::size_t most, acquires::sender take, releases::sender give, std::size_t few);
+        lane(std::size_t most, acquires::sender take, releases::sender give, std::size_t few,
+             bool one_by_one);
         acquires taking;
         releases giving;
+        const bool contended_alone;  ///< a release that expects a waiter shares no statement
     };
 
     [[nodiscard]] lane& lane_of(bool part, std::string_view name);

@@ -7,7 +7,6 @@ class client_connections;
 class client_context;
 class client_waiters;
 class grant_lifecycle;
-class retention;
 class retry_loop;
 class session_keeper;
 class session_registry;
@@ -24,7 +23,6 @@ struct call_parts {
     call_batches& batches;
     client_waiters& waiting;
     token_cache& tokens;
-    retention& kept;
 };
 
 }  // namespace rowlock::detail

@@ -97,8 +97,6 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     require(db.speaks() == context_.speaks(),
             "this connection is to another kind of database than the lease's client: lock and data "
             "must live in one database");
-    // In this order: a release that comes in between keeps the lease for the client only if it was
-    // not fenced, and then this call finds it released.
     held.fenced = true;
     require_fenceable(held);
     // The server, which may be busy, should time out first: its refusal leaves the connection
@@ -114,7 +112,6 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     const bool part = held.is_part();
     try {
         sql::require_transaction(db, "a fence", until);
-        if (held.local && !context_.traits().one_writer) renew_row(held, until);
         token = held.row_token;
         const claim lease{.name = held.name,
                           .session = held.session_id,
@@ -133,47 +130,6 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
                     "downgrade it again if so, and run the whole transaction again"};
     }
     refuse(db, held, token, seen, until);
-}
-
-/// A local grant has changed no row: in a transaction whose snapshot is older than the grant the
-/// row would be current. So its token is raised in a transaction of its own first. One round trip,
-/// two after a lost reply. On SQLite, which has one writer, no transaction with an old snapshot can
-/// write.
-void caller_transactions::renew_row(grant& held, sql::deadline until) {
-    // Of two first fences of one grant the second finds it done.
-    std::unique_lock lock{renewals_};
-    if (!renewed_.wait_until(lock, until, [&] { return !held.renewing; })) {
-        throw error{errc::timed_out, "another fence of this lease has not been answered in time"};
-    }
-    if (!held.local) return;
-    held.renewing = true;
-    lock.unlock();
-    try {
-        renew_row_alone(held, until);
-    } catch (...) {
-        end_renewal(held);
-        throw;
-    }
-    end_renewal(held);
-}
-
-void caller_transactions::end_renewal(grant& held) noexcept {
-    const std::lock_guard lock{renewals_};
-    held.renewing = false;
-    renewed_.notify_all();
-}
-
-void caller_transactions::renew_row_alone(grant& held, sql::deadline until) {
-    const std::int64_t token = held.row_token;
-    held.next_row_token = token + 1;  // a heartbeat may read it before we hear of it
-    const auto db = connections_.take_spare(until);
-    const bool done = context_.name_holder(*db, held, token, token + 1, until);
-    const auto seen =
-        done ? std::optional{token + 1}
-             : context_.leases.find_grant(*db, held.name, held.session_id, held.grant_id, until);
-    if (seen != token + 1) return;  // it is over: the fence finds out
-    held.row_token = token + 1;
-    held.local = false;
 }
 
 /// Checks what is known without a round trip.

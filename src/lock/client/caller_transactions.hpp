@@ -10,10 +10,8 @@
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/transaction.hpp>
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace rowlock::detail {
@@ -55,9 +53,6 @@ private:
                                                       sql::deadline) const;
 
     void run(sql::connection& db, grant& held, const fence_options& options, step what);
-    void renew_row(grant& held, sql::deadline until);
-    void renew_row_alone(grant& held, sql::deadline until);
-    void end_renewal(grant& held) noexcept;
     void require_fenceable(grant& held);
     [[nodiscard]] standing look_up(grant& held, sql::deadline until) noexcept;
     [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
@@ -74,8 +69,6 @@ private:
     grant_lifecycle& grants_;
     client_waiters& waiting_;
     const std::unique_ptr<const detail::fencing> fencing_;
-    std::mutex renewals_{};  ///< guards grant::renewing
-    std::condition_variable renewed_{};
 };
 
 }  // namespace rowlock::detail

@@ -112,7 +112,7 @@ const std::string& client::owner() const noexcept {
 std::optional<lease> client::acquire_until(const lock_name& name, time_point until,
                                            std::stop_token stop, const acquire_options& options) {
     const auto alive = engine_;  // until the call learns of the client's destruction
-    auto granted = alive->acquires().acquire_lease(name, until, stop, options);
+    auto granted = alive->acquires().acquire(name, until, stop, options);
     if (!granted) return std::nullopt;
     return lease{std::move(granted)};
 }

@@ -51,10 +51,6 @@ engine::engine(sql::connection_source source, client_options options)
       batches_{context_, connections_, waiting_},
       acquirer_{parts_of_calls()},
       releaser_{parts_of_calls()},
-      retention_{
-          context_, connections_,
-          keeper_,  grants_,
-          waiting_, [this](retention::grants all) { releaser_.release_several_quietly(all); }},
       adopter_{context_, sessions_, retries_, grants_},
       reclaimer_{{.context = context_,
                   .sessions = sessions_,
@@ -81,8 +77,7 @@ call_parts engine::parts_of_calls() noexcept {
             .grants = grants_,
             .batches = batches_,
             .waiting = waiting_,
-            .tokens = tokens_,
-            .kept = retention_};
+            .tokens = tokens_};
 }
 
 client_connections::hooks engine::connection_hooks() {
@@ -185,11 +180,9 @@ void engine::work_of_parts(sql::connection& db, sql::deadline until, bool at_onc
 void engine::close() noexcept {
     sessions_.close();
     reaping_.request_stop();
-    retention_.begin_stop();
     keeper_.begin_stop();
     retries_.close();
     waiting_.begin_close();
-    retention_.join();
     keeper_.finish_stop();
     const auto until = context_.statement_deadline();
     auto rest = waiting_.finish_close();

@@ -10,7 +10,6 @@
 #include "lock/client/policies.hpp"
 #include "lock/client/reclaimer.hpp"
 #include "lock/client/releaser.hpp"
-#include "lock/client/retention.hpp"
 #include "lock/client/semaphore_admin.hpp"
 #include "lock/client/token_cache.hpp"
 #include "lock/queue/client_waiters.hpp"
@@ -113,7 +112,6 @@ private:
     call_batches batches_;
     acquirer acquirer_;
     releaser releaser_;
-    retention retention_;
     adopter adopter_;
     reclaimer reclaimer_;
     lease_admin admin_;

@@ -4,8 +4,6 @@
 #include "lock/client/validation.hpp"
 #include "lock/session/grant.hpp"
 
-#include <algorithm>
-
 namespace rowlock::detail {
 
 using namespace std::chrono_literals;
@@ -86,45 +84,15 @@ std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
     return std::chrono::ceil<milliseconds>(asked->left);
 }
 
-/// Asks for a lease that its client may keep idle, before it is released by force: that client
-/// would grant it to its threads until it learns of the force. Returns true if the lease was given
-/// back; false if it is in use, or its client does not answer.
-bool lease_admin::is_given_back(const lock_name& name, std::optional<fencing_token> only) {
-    constexpr auto patience = 500ms;
-    const auto began = context_.now();
-    std::optional<grant_id> asked;
-    for (nanoseconds rest = 1ms;; rest = std::min<nanoseconds>(2 * rest, 20ms)) {
-        const auto seen = read([&](sql::connection& db, sql::deadline until) {
-            auto found = context_.leases.probe(db, name.str(), session_id{}, until);
-            const bool kept = !found.free && found.retained;
-            if (asked || !kept || (only && found.token != only->value())) return found;
-            asked = found.grant_id;
-            if (!context_.retained.recall(found.grant_id)) {
-                context_.recall(db, found.session, found.grant_id, until);
-            }
-            return found;
-        });
-        if (!asked) return false;
-        if (seen.free || seen.grant_id != *asked) return true;
-        if (!seen.retained || context_.options.wake_ups == wakeup_mode::polling) return false;
-        if (context_.now() >= began + patience || !retries_.pause(rest, {})) return false;
-    }
-}
-
 bool lease_admin::force_release(const lock_name& name, std::optional<fencing_token> only) {
     protocol::victim whom{.by = name_of(context_)};
-    const bool freed =
-        is_given_back(name, only) || change(name, [&](sql::connection& db, sql::deadline until) {
-            const bool done =
-                only ? context_.leases.force_release_of(db, name.str(), only->value(), whom, until)
-                     : context_.leases.force_release(db, name.str(), whom, until);
-            if (done) context_.notify_holder(db, whom.session, until);
-            return done;
-        });
-    if (freed) {
-        context_.retained.recall_name(name.str());  // our own threads' next tries ask the database
-        waiting_.freed(name.str());
-    }
+    if (only) whom.only = only->value();
+    const bool freed = change(name, [&](sql::connection& db, sql::deadline until) {
+        const bool done = context_.leases.force_release(db, name.str(), whom, until);
+        if (done) context_.notify_holder(db, whom.session, until);
+        return done;
+    });
+    if (freed) waiting_.freed(name.str());
     return freed;
 }
 

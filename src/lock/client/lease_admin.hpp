@@ -47,7 +47,6 @@ private:
     auto read(Read what);
     template <typename Change>
     auto change(const lock_name& name, const Change& what);
-    [[nodiscard]] bool is_given_back(const lock_name& name, std::optional<fencing_token> only);
 
     client_context& context_;
     retry_loop& retries_;

@@ -89,15 +89,7 @@ std::vector<std::shared_ptr<grant>> acquirer::acquire_several(std::vector<wanted
         auto granted = acquire(first.name, until, stop, options, first.what);
         return granted ? grants{std::move(granted)} : grants{};
     }
-    return all.call.measured(metrics::acquire_mode::several, [&] {
-        if (context_.retained.enabled()) {
-            std::vector<std::string> names;
-            for (const auto& each : locks) names.push_back(wanted_name(each));
-            context_.retained.fetch_back(names, until, stop);
-            if (all.call.limited() && !all.call.has_time()) return grants{};
-        }
-        return ask_until_over(all);
-    });
+    return all.call.measured(metrics::acquire_mode::several, [&] { return ask_until_over(all); });
 }
 
 acquirer::grants acquirer::ask_until_over(multi_acquisition& all) {
@@ -138,7 +130,6 @@ void acquirer::refuse_reentry(const acquisition& call) const {
 }
 
 bool acquirer::is_held_by_thread(const grant& held, const std::string& thread) {
-    // The state first: an idle grant gets its next thread's label before it is held.
     if (held.now != grant::state::held || held.unclaimed) return false;
     const auto& shared = shared_labels();
     return held.thread == thread || std::ranges::find(shared, held.thread) != shared.end();
@@ -226,8 +217,7 @@ protocol::multi_attempt acquirer::take_all(multi_acquisition& all, bool queued, 
     return made;
 }
 
-/// If clients that have vanished had any, the next attempt may find room. Notes retained leases in
-/// the way of parts.
+/// If clients that have vanished had any, the next attempt may find room.
 void acquirer::take_back(multi_acquisition& all, sql::connection& db,
                          protocol::multi_attempt& found, sql::deadline until) {
     if (found.full.empty()) return;
@@ -237,12 +227,6 @@ void acquirer::take_back(multi_acquisition& all, sql::connection& db,
     bool all_fit = true;
     for (std::size_t i = 0; i < seen.size(); ++i) {
         const auto which = std::ranges::find(all.locks, found.full[i], wanted_name);
-        const auto& sole = seen[i].found.sole;
-        if (sole && sole->retained) {
-            found.retained.push_back({found.full[i], sole->session, sole->grant_id});
-        } else if (!seen[i].any) {
-            found.held_otherwise = true;
-        }
         any = any || seen[i].any;
         all_fit = all_fit && (seen[i].any || may_fit(call, seen[i], which->what.weight()));
     }
@@ -315,19 +299,8 @@ std::optional<acquirer::grants> acquirer::wait_for_holders(multi_acquisition& al
     context_.count(counter::busy);
     call.contention.forget();
     call.seen_held = true;
-    call.retained = seen.retained;
-    const bool enqueues = call.has_time() && !call.barging();
-    const auto& kept = call.retained;
-    const bool own =
-        std::ranges::find(kept, call.ours->id(), &protocol::retained_grant::session) != kept.end();
-    // A try gains nothing by them while another is held. This client's own were asked for before.
-    if (!enqueues && (seen.held_otherwise || own)) call.retained.clear();
-    if (!call.has_time()) {
-        if (call.single_attempt() && awaits_recalled(call)) return std::nullopt;
-        return grants{};
-    }
+    if (!call.has_time()) return grants{};
     if (call.barging()) {
-        ask_back(call);
         protocol::lease_probe first{};
         first.remaining = seen.remaining;
         if (!sleep_until_probe(call, first)) return grants{};
@@ -431,7 +404,6 @@ std::shared_ptr<waiter> acquirer::enqueue(multi_acquisition& all, waiting_thread
         throw;
     }
     at.enqueued(*mine);
-    recall(call, db, until);
     return mine;
 }
 

@@ -87,30 +87,27 @@ std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at
     // The statement looked at the lease before its commit made the entry visible.
     const auto took = steady::now() - sent - context_.link.round_trip();
     if (seen && call.contended && took > late) at.poll_soon();
-    recall(call, db, until);
     return mine;
 }
 
 /// A call that went straight to the queue expects a holder whose release serves it. If the lease is
-/// free, or idle at its client, no release follows. Any call may find that the client has kept the
-/// lease since the attempt, and recalls it.
+/// free no release follows.
 void acquirer::look_once(acquisition& call, waiting_threads& at,
                          std::optional<protocol::lease_glance> seen, sql::connection& db,
                          sql::deadline until) {
-    // What holders of a part have, its first poll finds.
-    if (!seen && call.permits.is_part() && !call.has_sole_holder) return;
+    if (!call.contended) return;
     protocol::lease_glance now;
     try {
         now = seen ? *seen : context_.leases.glance(db, call.name.str(), until);
     } catch (...) {
         return at.poll_soon();
     }
-    if (now.free && call.contended) {
+    if (now.free) {
         waiting_.contended().forget(call.name.str());  // there is no queue any more
         at.serve_now(call.name.str());
+    } else {
+        at.holder_expires_in(now.remaining);
     }
-    if (now.retained) call.retained = {{call.name.str(), now.session, now.grant_id}};
-    if (call.contended && !now.free) at.holder_expires_in(now.remaining);
 }
 
 /// The waiter of a ticket that is about to be sent.
@@ -140,8 +137,7 @@ std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const wa
     const auto& granted = served.granted;
     granted->withheld = call.withheld;
     if (grants_.hand_out({&granted, 1})) {
-        report_acquired(call, *granted);
-        if (!call.permits.is_upgrade()) context_.count(counter::handed_over);
+        report_acquired(call, *granted, true);
         return granted;
     }
     grants_.give_back(*granted);

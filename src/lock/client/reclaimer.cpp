@@ -97,10 +97,8 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const protocol::session_h
     if (!context_.holds.find_grant(db, hold.key(ours.id()), until)) return nullptr;
     std::optional<microseconds> left;
     if (row.deadline_us) left = microseconds{*row.deadline_us};
-    auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {},
-                                {.count = row.permits,
-                                 .of = row.of_semaphore ? protocol::counter_kind::semaphore
-                                                        : protocol::counter_kind::shared_mutex});
+    auto granted =
+        grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {}, row.what());
     if (row.upgrade != grant_id{}) {
         granted->upgrade_token = row.upgrade_token;
         granted->upgrade = row.upgrade;

@@ -22,14 +22,7 @@ const protocol::release_outcome part_freed{.freed = true, .next = {}, .part = tr
 }  // namespace
 
 void releaser::release(grant& held) {
-    const auto how = begin(held);
-    if (!how) return;
-    if (how->perhaps_freed || !retention_.keep(held)) {
-        finish(held, *how);
-        return;
-    }
-    held.now = grant::state::released;
-    report_released(held);
+    if (const auto how = begin(held)) finish(held, *how);
 }
 
 /// Returns nullopt if there is nothing to release.
@@ -108,16 +101,12 @@ releaser::ending releaser::finish(grant& held, begun how, const protocol::next_w
 void releaser::release_several(std::span<const std::shared_ptr<grant>> all) {
     std::optional<error> failed;
     std::optional<std::string> hopeless;  ///< why the others need not be tried
-    // Their thread ends with the client: it does not wait a statement's deadline for each.
-    const bool retained = !all.empty() && all.front()->unclaimed;
     const auto without_throwing = [&](const auto& act) {
         try {
             act();
         } catch (const error& failure) {
             if (!failed) failed = failure;
-            if (failure.kind() == errc::database_unreachable || (retained && failure.retryable())) {
-                hopeless = failure.what();
-            }
+            if (failure.kind() == errc::database_unreachable) hopeless = failure.what();
         } catch (const std::exception& failure) {
             if (!failed) failed.emplace(errc::out_of_resources, failure.what());
         }
@@ -361,10 +350,7 @@ void releaser::release_quietly(grant& held) noexcept {
 void releaser::released(grant& held) {
     grants_.forget(held);
     held.now = grant::state::released;
-    if (!held.unclaimed) report_released(held);
-}
-
-void releaser::report_released(const grant& held) {
+    if (held.unclaimed) return;
     context_.count(counter::released);
     context_.measure_end(held);
     context_.report(event_kind::lease_released, held);

@@ -2,7 +2,6 @@
 
 #include "lock/client/call_batches.hpp"
 #include "lock/client/call_parts.hpp"
-#include "lock/client/retention.hpp"
 #include "lock/client/token_cache.hpp"
 #include "lock/queue/client_waiters.hpp"
 #include "lock/session/client_connections.hpp"
@@ -34,11 +33,10 @@ public:
           grants_{with.grants},
           batches_{with.batches},
           waiting_{with.waiting},
-          tokens_{with.tokens},
-          retention_{with.kept} {}
+          tokens_{with.tokens} {}
 
-    /// One round trip, two where a waiter is expected; none, or one that reserves tokens, if the
-    /// client keeps the lease (retention). A release that fails is repeated by the heartbeat.
+    /// One round trip, two where a waiter is expected. A release that fails is repeated by the
+    /// heartbeat.
     /// @throws error errc::lock_lost if the lease was lost
     void release(grant& held);
     /// Releases a lease to this waiter of its queue, which may overtake others there, or, if that
@@ -120,7 +118,6 @@ private:
         sql::connection& db, const grant& held, const protocol::next_waiter& next,
         sql::deadline until);
     void released(grant& held);
-    void report_released(const grant& held);
     void deny(grant& held);
     void leave_to_heartbeat(grant& held, const char* why) noexcept;
 
@@ -133,7 +130,6 @@ private:
     call_batches& batches_;
     client_waiters& waiting_;
     token_cache& tokens_;
-    retention& retention_;
 };
 
 }  // namespace rowlock::detail

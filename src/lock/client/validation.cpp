@@ -41,15 +41,6 @@ client_options validated(client_options options) {
     require(utf8::is_text(options.program, 255),
             "program must be UTF-8 of at most 255 bytes without NUL");
     require(!options.owner.starts_with(random_owner), "an owner may not begin with `random:`");
-    if (options.retain) {
-        require(options.retain->longest >= 10ms && options.retain->longest <= 10s,
-                "retain.longest must be from 10 ms to 10 s");
-        require(options.retain->names >= 1 && options.retain->names <= 100'000,
-                "retain.names must be from 1 to 100 000");
-        require(options.owner.empty(),
-                "retain is not for a client with an owner: reclaim() would find leases that no "
-                "thread holds");
-    }
     options.retry = base::validated(std::move(options.retry));
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {

@@ -21,11 +21,10 @@ lease_info without_expired(std::optional<lease_info> found, const lock_name& nam
 }
 
 /// Not the token alone: an extension of the lease raises that of its row. Another session may have
-/// reclaimed the grant, and its client may retain it.
+/// reclaimed the grant.
 bool is_another(const holder_info& before, const holder_info& now) {
     return before.session != now.session || before.grant_id != now.grant_id ||
-           before.thread != now.thread || before.note != now.note ||
-           before.retained != now.retained;
+           before.thread != now.thread || before.note != now.note;
 }
 
 bool is_change(const lease_info& before, const lease_info& now) {

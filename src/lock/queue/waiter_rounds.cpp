@@ -169,10 +169,9 @@ std::size_t waiter_rounds::connections() const noexcept {
 }
 
 bool waiter_rounds::on_message(std::string_view message, bool by_database) {
-    if (attended_) {
-        const auto found = parts_.keeper.beats().accept(*attended_, message);
-        if (found == change_listener::use::change) parts_.keeper.poke();
-        if (found != change_listener::use::none) return true;
+    if (attended_ && parts_.keeper.beats().accept(*attended_, message)) {
+        parts_.keeper.poke();
+        return true;
     }
     return verifier_.on_message(message, by_database);
 }

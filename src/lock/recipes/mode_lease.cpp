@@ -42,7 +42,6 @@ std::int64_t weight_of(const detail::grant& hold) {
 
 void require_mode(const detail::grant* hold) {
     if (hold == nullptr) throw not_held();
-    require(!hold->may_be_kept, "this client may retain the lease: acquire it in a mode instead");
     require(hold->permits == 0 || (hold->of_mode && protocol::mode_for(hold->permits)),
             "permits of a semaphore have no mode");
 }

@@ -33,13 +33,8 @@ bool change_listener::read_wakeups(session& ours) noexcept {
         const bool listened = listening_.listening_for() != session_id{};
         read_messages(ours, messages);
         const bool closed = listened && listening_.listening_for() == session_id{};
-        bool useful = false;
-        for (const auto& each : messages) {
-            const auto found = accept(ours, each);
-            useful = useful || found != use::none;
-            news = news || found == use::change;
-        }
-        if (!useful && !messages.empty()) deaf_until_ = context_.now() + mailbox::rest_from_flood;
+        for (const auto& each : messages) news = accept(ours, each) || news;
+        if (!news && !messages.empty()) deaf_until_ = context_.now() + mailbox::rest_from_flood;
         return news || closed;  // to listen again
     } catch (const std::exception&) {
         return news;  // no memory
@@ -60,16 +55,11 @@ void change_listener::read_messages(const session& ours, std::vector<std::string
     });
 }
 
-change_listener::use change_listener::accept(session& ours, std::string_view message) const {
-    if (const auto recalled = wakeup::decode_recall(message)) {
-        if (!context_.retained.keeps(*recalled)) return use::none;
-        if (!wakeup::is_proved(message, ours.address().secret)) return use::none;
-        return context_.retained.recall(*recalled) ? use::recall : use::none;
-    }
+bool change_listener::accept(session& ours, std::string_view message) const {
     const auto revision = wakeup::decode_look(message);
-    if (!revision || !ours.news().is_news(*revision)) return use::none;
-    if (!wakeup::is_proved(message, ours.address().secret)) return use::none;
-    return ours.news().tell(*revision, context_.now()) ? use::change : use::none;
+    if (!revision || !ours.news().is_news(*revision)) return false;
+    if (!wakeup::is_proved(message, ours.address().secret)) return false;
+    return ours.news().tell(*revision, context_.now());
 }
 
 void change_listener::listen(const session& ours, sql::connection& db) noexcept {

@@ -42,15 +42,11 @@ public:
     /// The client listens, or a turn on the shared connection may have read a notification. Any
     /// thread.
     void turn_passed() noexcept { unheard_ = true; }
-    enum class use : unsigned char {
-        none,
-        change,  ///< of our rows: the next heartbeat is due
-        recall,  ///< of a lease that the client keeps
-    };
-    /// What a message is good for. Any local user may write to our mailbox and any role of the
-    /// database to our channel: a message without proof is dropped. So is one that is not news,
-    /// such as a replay of an overheard message. Any thread.
-    [[nodiscard]] use accept(session& ours, std::string_view message) const;
+    /// Whether a message tells of a change of our rows: the next heartbeat is due. Any local user
+    /// may write to our mailbox and any role of the database to our channel: a message without
+    /// proof is dropped. So is one that is not news, such as a replay of an overheard message. Any
+    /// thread.
+    [[nodiscard]] bool accept(session& ours, std::string_view message) const;
 
 private:
     void read_messages(const session& ours, std::vector<std::string>& into);

@@ -29,7 +29,6 @@ client_context::client_context(sql::connection_source database, client_options w
       holds{leases, queues, semaphores},
       link{{options.ttl, options.margin, options.heartbeat}},
       measured{options.metric_class},
-      retained{options.retain, clock},
       events_{options.on_event} {}
 
 nanoseconds client_context::statement_bound() const {
@@ -54,27 +53,6 @@ void client_context::notify_holder(sql::connection& db, session_id session,
                                    sql::deadline until) const noexcept {
     if (options.wake_ups == wakeup_mode::polling) return;
     queues.notify_session(db, session, until);
-}
-
-void client_context::recall(sql::connection& db, session_id session, grant_id grant_id,
-                            sql::deadline until) const noexcept {
-    if (options.wake_ups == wakeup_mode::polling) return;
-    queues.recall(db, session, grant_id, until);
-}
-
-bool client_context::name_holder(sql::connection& db, const grant& held, std::int64_t row_token,
-                                 std::int64_t raised, sql::deadline until) const {
-    return leases.end_retention(
-        db,
-        {.name = held.name,
-         .session = held.session_id,
-         .grant_id = held.grant_id,
-         .token = row_token,
-         .last_of = raised},
-        {.label = held.thread,
-         .note = held.note,
-         .held_for = std::chrono::floor<std::chrono::microseconds>(now() - held.made_at)},
-        until);
 }
 
 void client_context::pass_on(grant& held, const release_request& request) noexcept {

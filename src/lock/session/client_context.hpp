@@ -12,7 +12,6 @@
 #include "lock/protocol/semaphore/semaphore_protocol.hpp"
 #include "lock/session/grant.hpp"
 #include "lock/session/link_timing.hpp"
-#include "lock/session/retained_leases.hpp"
 #include "metrics/counters.hpp"
 #include "metrics/measurements.hpp"
 #include "sql/database_traits.hpp"
@@ -62,7 +61,6 @@ public:
     const protocol::hold_protocol holds;
     link_timing link;
     metrics::measurements measured;
-    retained_leases retained;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};
 
@@ -106,17 +104,6 @@ public:
     /// it is lost, or we may not read that session's wake-up address, the holder's next heartbeat
     /// finds the change. One round trip, and one more to notify.
     void notify_holder(sql::connection& db, session_id session, sql::deadline until) const noexcept;
-
-    /// Asks the client of a session for a lease that it may keep after its release: a hint. One
-    /// round trip, and one more to notify.
-    void recall(sql::connection& db, session_id session, grant_id grant_id,
-                sql::deadline until) const noexcept;
-
-    /// Has the row of a lease that the client may have retained name the thread that holds it, and
-    /// raises its token. Returns false if the row is not, or no longer, this grant's at
-    /// `row_token`. One round trip.
-    bool name_holder(sql::connection& db, const grant& held, std::int64_t row_token,
-                     std::int64_t raised, sql::deadline until) const;
 
     /// Tells a holder that another client has asked for its release within a time. The first
     /// request is reported, and sends the signal.

@@ -27,22 +27,12 @@ namespace rowlock::detail {
 using std::chrono::nanoseconds;
 
 class engine;
-struct retained_lease;
 
 /// One grant of one name to this client: what a lease object points to.
 struct grant {
     /// released_in: freed in a transaction of the caller, whose outcome we do not see.
     /// offered: another client may take it over at any time.
-    /// idle: kept by this client after a release; no thread holds it.
-    enum class state : unsigned char {
-        held,
-        released_in,
-        offered,
-        releasing,
-        released,
-        lost,
-        idle
-    };
+    enum class state : unsigned char { held, released_in, offered, releasing, released, lost };
 
     std::string name;
     std::string thread;                    ///< the acquiring thread's label, for deadlock detection
@@ -62,28 +52,19 @@ struct grant {
     /// An upgrade whose end was not confirmed, or none: it may be in force, and what it leaves
     /// behind may come late.
     std::atomic<rowlock::grant_id> ending{};
-    std::string note{};  ///< of a lease that its client had kept; else only its row has it
     fencing_token token;
-    /// Of its row: the last token that is reserved for this grant. `token`, unless the lease was
-    /// extended, or the client may keep it after its release.
+    /// Of its row: `token`, unless the lease was extended.
     std::atomic<std::int64_t> row_token{0};
     std::atomic<std::int64_t> next_row_token{
         0};  ///< a statement is, or was, under way that sets it
     rowlock::grant_id grant_id{};
     rowlock::session_id session_id{};
-    bool may_be_kept = false;  ///< after its release (client_options::retain)
     /// No caller has it, not yet or no longer: it does not count as held, and its end is neither a
     /// release nor a loss. Set before the state, where both change.
     std::atomic<bool> unclaimed{false};
     /// A call of the library has it, which may still give it back: no caller is told that it is
     /// held.
     std::atomic<bool> withheld{false};
-    /// Made by this client of a lease that it had kept: no row has changed since.
-    std::atomic<bool> local{false};
-    std::shared_ptr<retained_lease> kept_as{};  ///< what it was, or may be, retained as
-    /// Whether kept_as is set, for other threads: later grants may have the same grant id.
-    std::atomic<bool> has_successors{false};
-    bool renewing = false;  ///< a first fence is under way; guarded by caller_transactions
     std::atomic<bool> queued{false};   ///< granted through the queue: others may still wait there
     std::atomic<bool> fenced{false};   ///< a transaction of the caller may have its row locked
     std::atomic<bool> offered{false};  ///< once: another client may know the grant

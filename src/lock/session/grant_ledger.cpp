@@ -40,14 +40,6 @@ void grant_ledger::hold(const std::shared_ptr<grant>& granted) {
     known.granted = granted;
 }
 
-bool grant_ledger::succeed(const std::shared_ptr<grant>& next) noexcept {
-    const std::lock_guard lock{mutex_};
-    const auto known = entries_.find(next->grant_id);
-    if (known == entries_.end() || known->second.now != state::held) return false;
-    known->second.granted = next;
-    return true;
-}
-
 std::shared_ptr<grant> grant_ledger::find(grant_id grant_id) const {
     const std::lock_guard lock{mutex_};
     const auto known = entries_.find(grant_id);
@@ -78,8 +70,7 @@ std::size_t grant_ledger::held_count() const {
 std::size_t grant_ledger::leases() const {
     return count([](const entry& known) {
         if (known.now != state::held) return false;
-        const auto now = known.granted->now.load();
-        return now != grant::state::lost && now != grant::state::idle && !known.granted->unclaimed;
+        return known.granted->now != grant::state::lost && !known.granted->unclaimed;
     });
 }
 
@@ -92,7 +83,6 @@ bool grant_ledger::has_holder(nanoseconds now) const {
 
 bool grant_ledger::holds_for(const std::string& thread) const {
     return any([&](const entry& known) {
-        // The state first: an idle grant gets the label of its next thread before it is held.
         return known.now == state::held && known.granted->now == grant::state::held &&
                !known.granted->unclaimed && known.granted->thread == thread;
     });

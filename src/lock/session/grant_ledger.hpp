@@ -59,10 +59,7 @@ public:
     void forget(grant_id grant_id) noexcept;  ///< neither pending nor held any more
     /// Allocates only if the id is absent; if that throws, nothing has changed.
     void hold(const std::shared_ptr<grant>& granted);
-    /// A lease object, or the client, stands for the same grant from now on. Returns false if that
-    /// id is not held.
-    bool succeed(const std::shared_ptr<grant>& next) noexcept;
-    /// The lease object, or what the client keeps, that stands for a held id now; or null.
+    /// The lease object that stands for a held id; or null.
     [[nodiscard]] std::shared_ptr<grant> find(grant_id grant_id) const;
     /// Whether it is pending or held.
     [[nodiscard]] bool knows(grant_id grant_id) const;

@@ -52,31 +52,6 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, gr
     return made;
 }
 
-std::shared_ptr<grant> grant_lifecycle::succeed(const grant& before, std::int64_t token,
-                                                std::int64_t row_token,
-                                                std::shared_ptr<retained_lease> kept_as) {
-    const auto ours = sessions_.current(before.session_id);
-    if (!ours) return nullptr;
-    auto next = std::make_shared<grant>();
-    next->name = before.name;
-    next->token = fencing_token{token};
-    next->row_token = row_token;
-    next->local = true;
-    next->grant_id = before.grant_id;
-    next->session_id = before.session_id;
-    next->may_be_kept = true;
-    next->kept_as = std::move(kept_as);
-    next->has_successors = true;
-    next->session_trust = before.session_trust;
-    next->made_at = before.made_at;
-    next->measured = before.measured;
-    next->owner = before.owner;
-    next->clock = before.clock;
-    next->stopped = true;  // no holder
-    next->now = grant::state::idle;
-    return ours->grants().succeed(next) ? next : nullptr;
-}
-
 /// A thread that loses a grant writes its state before it reads the flag: it sees that a caller has
 /// the grant, or this sees that it is lost.
 bool grant_lifecycle::hand_out(std::span<const std::shared_ptr<grant>> granted) noexcept {
@@ -127,9 +102,7 @@ void grant_lifecycle::keep_deadline(const std::shared_ptr<grant>& held, nanoseco
 }
 
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
-    auto idle = grant::state::idle;
-    const bool was_idle = believed.now.compare_exchange_strong(idle, grant::state::lost);
-    if (!was_idle && !context_.lose(believed, loss_reason::forced_release, from)) return false;
+    if (!context_.lose(believed, loss_reason::forced_release, from)) return false;
     if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
     return true;
 }

@@ -45,10 +45,6 @@ public:
                                 std::optional<std::chrono::microseconds> max_duration,
                                 std::string thread, const protocol::wanted_permits& permits = {},
                                 std::optional<std::chrono::microseconds> whole = {});
-    /// The next grant of a lease that this client keeps: idle, with the next token. Null if the
-    /// session is over. No other thread may end the grant before it meanwhile.
-    std::shared_ptr<grant> succeed(const grant& before, std::int64_t token, std::int64_t row_token,
-                                   std::shared_ptr<retained_lease> kept_as);
     /// A caller is about to receive these grants: from now on the client holds them. Returns false,
     /// and changes nothing, if one of them is not held: then no caller may receive any.
     [[nodiscard]] bool hand_out(std::span<const std::shared_ptr<grant>> granted) noexcept;

@@ -55,7 +55,7 @@ public:
     /// concurrently: heartbeats only move the expiry forward.
     beaten send(session& ours, sql::connection& db, sql::deadline until);
     /// See change_listener::accept().
-    [[nodiscard]] change_listener::use accept(session& ours, std::string_view message) const {
+    [[nodiscard]] bool accept(session& ours, std::string_view message) const {
         return listener_.accept(ours, message);
     }
     /// See change_listener::turn_passed().

@@ -38,8 +38,8 @@ bool is_requested(const grant& held, const protocol::session_lease& row, nanosec
 
 using row_tokens = std::unordered_map<grant_id, std::int64_t>;
 
-/// What this client knows of the rows before it reads them. A fence or an extension may raise a
-/// token meanwhile.
+/// What this client knows of the rows before it reads them. An extension may raise a token
+/// meanwhile.
 row_tokens tokens_of(const std::vector<std::shared_ptr<grant>>& held) {
     row_tokens all;
     for (const auto& each : held) {
@@ -87,7 +87,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
     const nanoseconds sent = context_.now();
     const auto rows = holds_of(ours, db, until);
     const nanoseconds read = context_.now();
-    lose_missing(ours, held, known_tokens, rows);
+    lose_missing(held, known_tokens, rows);
     bool all_known = true;
     for (const auto& found : rows) {
         const auto& row = found.row;
@@ -98,7 +98,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
             all_known = all_known && !ours.grants().knows(row.grant_id);
             continue;
         }
-        const auto granted = current(ours, row.grant_id);
+        const auto granted = ours.grants().find(row.grant_id);
         if (!granted) continue;
         if (row.forced) {
             static_cast<void>(grants_.deny(*granted));
@@ -140,13 +140,6 @@ void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::dead
     }
 }
 
-/// What stands for a grant that the rows say is over, or is to end. A retained lease changes hands
-/// under one grant id; from the recall on it does not.
-std::shared_ptr<grant> reconciler::current(const session& ours, grant_id which) {
-    context_.retained.recall(which);
-    return ours.grants().find(which);
-}
-
 /// A change by hand moves no revision. Every third heartbeat therefore reads the rows of the held
 /// leases by name, and those of permits: one that its row no longer shows is detected within five.
 /// It reads at most 3000 rows a second: less often with thousands of leases and a short heartbeat.
@@ -168,12 +161,8 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     ours.next_read = context_.now() + held.size() * time_of_a_row;
     for (const auto& each : held) {
         const auto now = each->now.load();
-        const bool counts =
-            now == grant::state::held || now == grant::state::offered || now == grant::state::idle;
-        // Of a retained lease the next grant may have taken this one's place.
-        const bool gone = each->has_successors && !tokens.contains(each->grant_id) &&
-                          ours.grants().knows(each->grant_id);
-        if (gone || (counts && !is_there(tokens, known, *each))) want();
+        const bool counts = now == grant::state::held || now == grant::state::offered;
+        if (counts && !is_there(tokens, known, *each)) want();
     }
 }
 
@@ -208,7 +197,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     cancel_orphans(ours, db, until);
     const auto rows = holds_of(ours, db, until);
     // First the work that needs no row of the table: the statements below may wait for a lock.
-    lose_missing(ours, held, known, rows);
+    lose_missing(held, known, rows);
     raise_floor_past_lost(db, until);
     for (const auto& each : rows) {
         if (db.discarded()) return want();  // it may have a transaction open
@@ -235,7 +224,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     }
 }
 
-void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
+void reconciler::lose_missing(const std::vector<std::shared_ptr<grant>>& held,
                               const row_tokens& known,
                               const std::vector<protocol::session_hold>& rows) {
     row_tokens tokens;
@@ -244,12 +233,7 @@ void reconciler::lose_missing(session& ours, const std::vector<std::shared_ptr<g
     }
     for (const auto& granted : held) {
         if (is_there(tokens, known, *granted)) continue;
-        if (grants_.taken_over(*granted) || grants_.deny(*granted)) {
-            lost_.push_back(granted);
-        } else if (!tokens.contains(granted->grant_id)) {
-            const auto now = current(ours, granted->grant_id);
-            if (now && now != granted && grants_.deny(*now)) lost_.push_back(now);
-        }
+        if (grants_.taken_over(*granted) || grants_.deny(*granted)) lost_.push_back(granted);
     }
 }
 

@@ -51,7 +51,6 @@ private:
     void resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
                  sql::deadline until);
     void compare_if_wanted(session& ours, sql::connection& db, sql::deadline until);
-    [[nodiscard]] std::shared_ptr<grant> current(const session& ours, grant_id which);
     void compare_held(session& ours, sql::connection& db, sql::deadline until);
     void compare(session& ours, sql::connection& db, sql::deadline until);
     void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);
@@ -64,8 +63,8 @@ private:
     using row_tokens = std::unordered_map<grant_id, std::int64_t>;
     /// Declares lost what was held, and is not in the rows that were read since.
     /// @param known what this client knew of the rows before
-    void lose_missing(session& ours, const std::vector<std::shared_ptr<grant>>& held,
-                      const row_tokens& known, const std::vector<protocol::session_hold>& rows);
+    void lose_missing(const std::vector<std::shared_ptr<grant>>& held, const row_tokens& known,
+                      const std::vector<protocol::session_hold>& rows);
     void release_orphan(session& ours, const protocol::session_hold& hold, sql::connection& db,
                         sql::deadline until);
     void cancel_orphan(session& ours, const std::string& name, grant_id grant_id,

@@ -93,17 +93,6 @@ std::optional<std::int64_t> decode_look(std::string_view message) noexcept {
     return revision;
 }
 
-std::string encode_recall(grant_id grant_id, std::string_view secret) {
-    return with_proof("recall " + to_string(grant_id), secret);
-}
-
-std::optional<grant_id> decode_recall(std::string_view message) noexcept {
-    grant_id which{};
-    if (first_word(message) != "recall" || !read(first_word(message), which)) return {};
-    if (message.size() != proof_digits) return {};
-    return which;
-}
-
 bool is_proved(std::string_view message, std::string_view secret) {
     if (secret.size() != secret_digits || message.size() <= proof_digits) return false;
     const auto words = message.substr(0, message.size() - proof_digits - 1);

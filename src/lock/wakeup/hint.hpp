@@ -49,13 +49,6 @@ struct announced_grant {
 /// Parses the revision, whatever the proof is worth. Returns nullopt for any other text.
 [[nodiscard]] std::optional<std::int64_t> decode_look(std::string_view message) noexcept;
 
-/// "recall <grant id> <proof>": another client wants the lease of this grant, which the session may
-/// keep after its release.
-[[nodiscard]] std::string encode_recall(grant_id grant_id, std::string_view secret);
-
-/// Parses the grant id, whatever the proof is worth. Returns nullopt for any other text.
-[[nodiscard]] std::optional<grant_id> decode_recall(std::string_view message) noexcept;
-
 /// Whether the text ends with a proof made with this secret.
 [[nodiscard]] bool is_proved(std::string_view message, std::string_view secret);
 

@@ -113,8 +113,8 @@ exists (select 1 from rowlock_ticket w {join} rowlock_session m
 -- fragment probe
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others. The last columns: whether the holder's client may keep the lock after
--- its release; 1 = counted holds are in the way, 2 = this is a semaphore.
+-- waiters for the free lease keep it from others. The last column: 1 = counted holds are in the way, 2 = this is a
+-- semaphore.
 l.name is not null,
 l.token,
 {free},
@@ -123,16 +123,12 @@ l.session,
 coalesce(s.expires_at <= {now}, 0) and not {holder_gone},
 {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
 case when {free} then {waited} else 0 end,
-coalesce(l.grant_id in (l.retained, - l.retained), 0),
 case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
 
 -- fragment glance
--- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
--- whether its client may keep it after its release, and its remaining time in µs.
+-- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, and its remaining time in
+-- µs.
 {free},
-l.grant_id,
-l.session,
-coalesce(l.grant_id in (l.retained, - l.retained), 0),
 {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}
 
 -- fragment info
@@ -155,8 +151,7 @@ s.pid,
 (select count(*) {queue}),
 {since((select min(w.enqueued_at) {queue}))},
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
-l.reason,
-coalesce(l.grant_id in (l.retained, - l.retained), 0)
+l.reason
 
 -- fragment queue
 -- The live waiters for all of the lock n.name. One step into the index by (name, ticket) if there are none.

@@ -130,8 +130,8 @@ exists (select from rowlock_ticket w join rowlock_session m on m.id = w.session
 -- The columns that protocol::lease_probe reads, of lease l, named $1, and its session s. The queue is read only if
 -- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
 -- waiters for the free lease keep it from others. Its last columns: 1 = the queue has a waiter, 2 = and
--- that waiter is promised the next token, so that no other may pass it. Then whether the holder's client may keep the
--- lock after its release. The last: 1 = counted holds are in the way, 2 = this is a semaphore.
+-- that waiter is promised the next token, so that no other may pass it; 1 = counted holds are in the way, 2 = this is a
+-- semaphore.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
@@ -140,16 +140,12 @@ l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {holder_gone})::int as expired,
 {until(least(s.expires_at, l.deadline))} as remaining,
 case when not {free} then 0 when {reserved_for} is not null then 2 else {waited}::int end as waited,
-coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained,
 case when l.capacity is not null then 2 else (coalesce(l.used, 0) <> 0)::int end as counted
 
 -- fragment glance
--- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, its grant id, its session,
--- whether its client may keep it after its release, and its remaining time in µs.
+-- The columns of protocol::lease_glance: whether lease l, with its session s, may be granted, and its remaining time in
+-- µs.
 {free}::int,
-l.grant_id,
-l.session,
-coalesce(l.grant_id in (l.retained, - l.retained), false)::int,
 {until(least(s.expires_at, l.deadline))}
 
 -- fragment entry_states
@@ -220,8 +216,7 @@ s.pid,
 q.waiting,
 {since(q.since)},
 case when l.asked_for = l.grant_id then coalesce(l.asked_by, '') end,
-l.reason,
-coalesce(l.grant_id in (l.retained, - l.retained), false)::int
+l.reason
 
 -- fragment queue
 -- To be joined to n: how many live waiters for all of n.name there are, and since when the first of them waits. One step

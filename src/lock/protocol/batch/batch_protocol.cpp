@@ -30,8 +30,8 @@ std::vector<bool> probing_batch_protocol::held(sql::connection& db,
     std::vector<bool> found(names.size());
     std::transform(probes.begin(), probes.end(), found.begin(), [](const lease_probe& seen) {
         // Counted holders may have ended: an attempt finds out. Of a semaphore, it says so.
-        return seen.present && !seen.free && !seen.holder_expired && !seen.retained &&
-               !seen.counted && !seen.semaphore;
+        return seen.present && !seen.free && !seen.holder_expired && !seen.counted &&
+               !seen.semaphore;
     });
     return found;
 }

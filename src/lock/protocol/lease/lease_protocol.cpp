@@ -16,7 +16,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// An extension passes over two tokens, the first fence of a retained lease one.
+/// An extension passes over two tokens.
 constexpr std::int64_t most_unknown_tokens = 2;
 
 milliseconds in_milliseconds(std::optional<std::int64_t> count) {
@@ -44,7 +44,6 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     holder.held_for = in_milliseconds(sql::shown_integer(rows, row, 12));
     holder.remaining = in_milliseconds(sql::shown_integer(rows, row, 13));
     holder.asked = read_request(rows, row, 16);
-    holder.retained = sql::shown_integer(rows, row, 18) != 0;
     return info;
 }
 
@@ -68,9 +67,8 @@ lease_probe read_lease(const sql::result& rows, std::size_t row) {
     seen.remaining = std::chrono::microseconds{rows.maybe_integer(row, 8).value_or(0)};
     seen.waited = rows.integer(row, 9) != 0;
     seen.promised = rows.integer(row, 9) == 2;
-    seen.retained = !seen.free && rows.maybe_integer(row, 10).value_or(0) != 0;
-    seen.counted = rows.integer(row, 11) == 1;
-    seen.semaphore = rows.integer(row, 11) == 2;
+    seen.counted = rows.integer(row, 10) == 1;
+    seen.semaphore = rows.integer(row, 10) == 2;
     return seen;
 }
 
@@ -97,11 +95,7 @@ error name_of_semaphore(std::string_view name) {
 
 lease_glance read_glance(const sql::result& row) {
     if (row.integer(0, 0) != 0) return {.free = true};
-    return {.free = false,
-            .grant_id = row.maybe_integer<grant_id>(0, 1).value_or(grant_id{}),
-            .session = row.maybe_integer<session_id>(0, 2).value_or(session_id{}),
-            .retained = row.integer(0, 3) != 0,
-            .remaining = std::chrono::microseconds{row.maybe_integer(0, 4).value_or(0)}};
+    return {.remaining = microseconds{row.maybe_integer(0, 1).value_or(0)}};
 }
 
 attempt judge(const grant_request& request, const lease_probe& seen) {
@@ -116,8 +110,6 @@ lease_protocol::lease_protocol(const sql::statement_set& statements)
       probe_{statements("probe")},
       glance_{statements("glance")},
       release_{statements("release")},
-      retain_{statements("retain")},
-      end_retention_{statements("end_retention")},
       find_grant_{statements("find_grant")},
       confirm_grant_{statements("confirm_grant")},
       session_leases_{statements("session_leases")},
@@ -132,8 +124,7 @@ lease_protocol::lease_protocol(const sql::statement_set& statements)
       extend_lease_{statements("extend_lease")},
       inspect_{statements("inspect")},
       list_{statements("list")},
-      queue_{statements("queue")},
-      withdraw_retention_{statements("withdraw_retention")} {}
+      queue_{statements("queue")} {}
 
 attempt lease_protocol::acquire_by(const sql::statement& acquire, sql::connection& db,
                                    const grant_request& request, sql::deadline until) const {
@@ -171,19 +162,6 @@ const sql::statement& lease_protocol::release_on(const sql::connection& /*db*/) 
     return release_;
 }
 
-bool lease_protocol::retain(sql::connection& db, const grant_to_retain& which,
-                            sql::deadline until) const {
-    return changed_one(run(db, retain_, until, which.name, which.session, which.grant_id,
-                           which.token, which.last_of));
-}
-
-bool lease_protocol::end_retention(sql::connection& db, const grant_to_retain& which,
-                                   const holding_thread& by, sql::deadline until) const {
-    return changed_one(run(db, end_retention_, until, which.name, which.session, which.grant_id,
-                           sql::text_or_null(by.label), sql::text_or_null(by.note),
-                           by.held_for.count(), which.token, which.last_of));
-}
-
 std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std::string_view name,
                                                        session_id session, grant_id grant_id,
                                                        sql::deadline until) const {
@@ -194,12 +172,6 @@ std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std:
     const std::array found{granted_name{name, grant_id}};
     if (!make_durable(db, session, found, until).front()) return std::nullopt;
     return row.integer(0, 0);
-}
-
-void lease_protocol::withdraw_retention(sql::connection& db, std::string_view name,
-                                        session_id session, grant_id grant_id,
-                                        sql::deadline until) const {
-    run(db, withdraw_retention_, until, name, session, grant_id);
 }
 
 std::vector<bool> lease_protocol::make_durable(sql::connection& db, session_id session,
@@ -254,28 +226,14 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name, v
             if (is_durable(db, name, seen, until)) return true;
             continue;
         }
+        if (whom.only && seen.token != *whom.only) return false;
         if (seen.free || seen.session == session_id{}) return false;
         whom.token = seen.token;
         whom.session = seen.session;
         whom.grant_id = seen.grant_id;
         if (evict(db, name, seen, whom.by, until)) return true;
+        if (whom.only) return false;  // its row has another token by now
     }
-}
-
-bool lease_protocol::force_release_of(sql::connection& db, std::string_view name,
-                                      std::int64_t token, victim& whom, sql::deadline until) const {
-    lease_probe seen = probe(db, name, session_id{}, until);
-    // An earlier attempt whose reply was lost has evicted it, or it has ended by itself since.
-    while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
-        seen = probe(db, name, session_id{}, until);
-    }
-    if (seen.token != token) return whom.token.has_value();
-    if (seen.free) return false;
-    whom.token = token;
-    whom.session = seen.session;
-    const bool done = evict(db, name, seen, whom.by, until);
-    whom.token.reset();
-    return done;
 }
 
 bool lease_protocol::is_durable(sql::connection& /*db*/, std::string_view /*name*/,

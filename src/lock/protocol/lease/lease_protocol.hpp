@@ -97,7 +97,6 @@ struct lease_probe {
     std::chrono::microseconds remaining{0};  ///< until the holder expires
     bool waited = false;                     ///< free, but a live waiter is queued
     bool promised = false;                   ///< the next token, to a waiter: no client passes it
-    bool retained = false;                   ///< its client may have no thread that holds it
     bool counted = false;                    ///< counted holds are, or may be, in the way
     bool semaphore = false;                  ///< the name is a semaphore's: never free
     /// Whether an acquire could succeed.
@@ -106,12 +105,9 @@ struct lease_probe {
     }
 };
 
-/// Whose a lease is, where no more is asked.
+/// Whether a lease is held, where no more is asked.
 struct lease_glance {
     bool free = false;
-    rowlock::grant_id grant_id{};            ///< of the holder, if it is not free
-    session_id session{};                    ///< of the holder
-    bool retained = false;                   ///< its client may have no thread that holds it
     std::chrono::microseconds remaining{0};  ///< until the holder expires
 };
 
@@ -175,30 +171,21 @@ struct session_lease {
     rowlock::grant_id upgrade{};     ///< of a counted hold: it has all of the lock by this grant
     std::int64_t upgrade_token = 0;  ///< of that
     bool of_semaphore = false;       ///< of a counted hold
-};
 
-/// The thread that holds a lease which its client may keep after the release.
-struct holding_thread {
-    std::string_view label;
-    std::string_view note;
-    std::chrono::microseconds held_for;
-};
-
-/// A grant that its client is about to keep after its release.
-struct grant_to_retain {
-    std::string_view name;
-    session_id session;
-    rowlock::grant_id grant_id;
-    std::int64_t token;    ///< of its row
-    std::int64_t last_of;  ///< the last token of the block that is reserved for it
+    /// What of the lock it has; a whole one as the exclusive mode.
+    [[nodiscard]] wanted_permits what() const noexcept {
+        return {.count = permits,
+                .of = of_semaphore ? counter_kind::semaphore : counter_kind::shared_mutex};
+    }
 };
 
 /// The holder that a forced release targets, kept across its attempts.
 struct victim {
     std::string by{};                     ///< who does it, for people
+    std::optional<std::int64_t> only{};   ///< if set: the holder with this token, and no other
     std::optional<std::int64_t> token{};  ///< set by the first
     session_id session{};                 ///< of the latest that was, or may have been, evicted
-    rowlock::grant_id grant_id{};         ///< likewise, if no token was named
+    rowlock::grant_id grant_id{};         ///< likewise
 };
 
 /// What a holder is asked for.
@@ -266,16 +253,6 @@ public:
     /// Returns false if the row is not, or no longer, this grant.
     bool release(sql::connection& db, std::string_view name, session_id session, grant_id grant_id,
                  sql::deadline until) const;
-    /// Keeps a grant for its client beyond a release, with the tokens up to `last_of`. Returns
-    /// false if another client waits for it or asks for its release, or it is over: release it.
-    /// After a lost reply release it, too. One round trip.
-    [[nodiscard]] bool retain(sql::connection& db, const grant_to_retain& which,
-                              sql::deadline until) const;
-    /// The opposite, while a thread holds the grant: its row names that thread again. `last_of` is
-    /// the row's new token. Returns false if the row has another token or grant. One round trip; it
-    /// waits for a transaction that has fenced the grant.
-    bool end_retention(sql::connection& db, const grant_to_retain& which, const holding_thread& by,
-                       sql::deadline until) const;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            session_id session, grant_id grant_id,
@@ -293,9 +270,6 @@ public:
     /// caller runs queue_protocol::serve afterwards.
     bool force_release(sql::connection& db, std::string_view name, victim& whom,
                        sql::deadline until) const;
-    /// Like force_release(), if the grant with that token is still the holder.
-    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
-                          victim& whom, sql::deadline until) const;
     /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
     /// session would expire without another heartbeat, or the time that the terms allow, if that is
     /// later. The holder, whose revision moves, finds that deadline; until then it keeps the lease.
@@ -351,11 +325,6 @@ public:
     std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
                                    sql::deadline until) const;
 
-    /// Asks a client that may not be reached by a message to retain this grant no further: its next
-    /// retain() returns false. Changes nothing else of the lease. One round trip.
-    void withdraw_retention(sql::connection& db, std::string_view name, session_id session,
-                            grant_id grant_id, sql::deadline until) const;
-
     /// The sessions that leases live by.
     [[nodiscard]] const session_protocol& sessions() const noexcept { return *sessions_; }
 
@@ -381,10 +350,9 @@ private:
                std::string_view by, sql::deadline until) const;
 
     const std::unique_ptr<const session_protocol> sessions_;
-    const sql::statement probe_, glance_, release_, retain_, end_retention_, find_grant_,
-        confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
-        lease_deadline_, reclaim_lease_, adopt_lease_, adopted_lease_, renew_lease_, extend_lease_,
-        inspect_, list_, queue_, withdraw_retention_;
+    const sql::statement probe_, glance_, release_, find_grant_, confirm_grant_, session_leases_,
+        force_release_, lock_lease_, shorten_lease_, lease_deadline_, reclaim_lease_, adopt_lease_,
+        adopted_lease_, renew_lease_, extend_lease_, inspect_, list_, queue_;
 };
 
 /// The protocol of the dialect that `statements` are written in.

@@ -28,15 +28,4 @@ inline void note_remaining(multi_attempt& seen, std::optional<std::int64_t> rema
     seen.remaining = first ? left : std::min(seen.remaining, left);
 }
 
-/// Notes a lease that is in the way.
-/// @param keeper the session of its grant, if the client may keep that idle
-inline void note_held(multi_attempt& seen, std::string_view name, std::optional<session_id> keeper,
-                      std::optional<grant_id> grant) {
-    if (keeper && grant) {
-        seen.retained.push_back({std::string{name}, *keeper, *grant});
-    } else {
-        seen.held_otherwise = true;
-    }
-}
-
 }  // namespace rowlock::protocol

@@ -124,15 +124,13 @@ private:
         if (rows.integer(row, 1) == 0) return;
         const auto name = rows.text(row, 0);
         const auto& wanted = request.names[place_of(request, name)];
-        require_obtainable(name, wanted.what, rows.maybe_integer(row, 9));
-        if (rows.integer(row, 10) != 0) seen.full.emplace_back(name);
+        require_obtainable(name, wanted.what, rows.maybe_integer(row, 7));
+        if (rows.integer(row, 8) != 0) seen.full.emplace_back(name);
         if (wanted.what.is_part()) return;
         if (const auto expired = rows.maybe_integer<session_id>(row, 3)) {
             seen.expired.push_back(*expired);
         }
         note_remaining(seen, rows.maybe_integer(row, 4));
-        note_held(seen, name, rows.maybe_integer<session_id>(row, 7),
-                  rows.maybe_integer<grant_id>(row, 8));
     }
 
     const sql::statement take_, restore_, flush_, enqueue_;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "lock/protocol/lease/retained_grant.hpp"
 #include "lock/protocol/queue/queue_protocol.hpp"
 #include <rowlock/ids.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -61,9 +60,6 @@ struct multi_attempt {
     std::vector<session_id> expired{};
     /// If held: until the first holder expires; 0 if none is known to.
     std::chrono::microseconds remaining{0};
-    /// If held: leases in the way that their clients may keep idle.
-    std::vector<retained_grant> retained{};
-    bool held_otherwise = false;  ///< if held: others are in the way, too
     /// If held: locks with counted holds in the way, or without room for the part, whose holders
     /// may have ended.
     std::vector<std::string> full{};

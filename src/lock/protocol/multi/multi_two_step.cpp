@@ -113,11 +113,11 @@ private:
         const bool part = wanted.what.is_part();
         const auto first = rows.maybe_integer<rowlock::grant_id>(row, 8);
         if (request.queued && first) seen.tickets.push_back(rows.integer<ticket_no>(row, 7));
-        const auto capacity = rows.maybe_integer(row, 11);
+        const auto capacity = rows.maybe_integer(row, 9);
         if (part || capacity) require_obtainable(wanted.name, wanted.what, capacity);
-        const bool has_room = part && wanted.what.count <= rows.integer(row, 13);
+        const bool has_room = part && wanted.what.count <= rows.integer(row, 11);
         const bool free = part ? has_room : rows.integer(row, 4) != 0;
-        const bool full = part ? !has_room : rows.integer(row, 12) != 0;
+        const bool full = part ? !has_room : rows.integer(row, 10) != 0;
         if (!part) {
             if (const auto expired = rows.maybe_integer<session_id>(row, 5)) {
                 seen.answer.expired.push_back(*expired);
@@ -127,9 +127,6 @@ private:
         if (free && is_our_turn(request, first)) return;
         seen.answer.what = outcome::held;
         if (full) seen.answer.full.emplace_back(wanted.name);
-        if (part) return;
-        note_held(seen.answer, wanted.name, rows.maybe_integer<session_id>(row, 9),
-                  rows.maybe_integer<rowlock::grant_id>(row, 10));
     }
 
     /// Whether no other waiter comes before the request at a name.

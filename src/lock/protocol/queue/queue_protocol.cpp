@@ -191,19 +191,6 @@ void queue_protocol::notify_session(sql::connection& db, session_id session,
     }
 }
 
-void queue_protocol::recall(sql::connection& db, session_id session, grant_id grant_id,
-                            sql::deadline until) const noexcept {
-    try {
-        const auto holder = leases_.sessions().change_of(db, session, until);
-        if (!holder) return;
-        const auto message = wakeup::encode_recall(grant_id, holder->to.secret);
-        if (by_datagram_ && post(holder->to, message)) return;
-        notify(db, holder->to, message, until);
-    } catch (...) {
-        // As above: the session gives the lease back in a while.
-    }
-}
-
 void queue_protocol::restore_lease(sql::connection& db, std::string_view name,
                                    sql::deadline until) const {
     restore_row(db, restore_lease_, name, until);

@@ -315,11 +315,6 @@ public:
     void notify_session(sql::connection& db, session_id session,
                         sql::deadline until) const noexcept;
 
-    /// Asks a session for a lease that it may keep after its release, by the same ways. A hint:
-    /// without it the session gives the lease back a while later.
-    void recall(sql::connection& db, session_id session, grant_id grant_id,
-                sql::deadline until) const noexcept;
-
 protected:
     explicit queue_protocol(const queue_parts& of);
 

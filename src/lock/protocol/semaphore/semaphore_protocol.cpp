@@ -259,8 +259,7 @@ semaphore_protocol::state semaphore_protocol::state_of(sql::connection& db, std:
         .waited = row.integer(0, 3) != 0,
         .sole = row.integer(0, 4) != 0,
         .holder = row.maybe_integer<session_id>(0, 5).value_or(session_id{}),
-        .holders_grant = row.maybe_integer<rowlock::grant_id>(0, 6).value_or(rowlock::grant_id{}),
-        .retained = row.integer(0, 7) != 0};
+        .holders_grant = row.maybe_integer<rowlock::grant_id>(0, 6).value_or(rowlock::grant_id{})};
 }
 
 std::optional<semaphore_protocol::found_hold> semaphore_protocol::read(sql::connection& db,
@@ -283,8 +282,7 @@ permit_holders semaphore_protocol::holders_of(sql::connection& db, std::string_v
     if (const auto session = row.maybe_integer<session_id>(0, 4)) {
         const bool gone = row.integer(0, 6) != 0;
         const bool expired = !gone && row.integer(0, 7) != 0;
-        found.sole = {*session, row.integer(0, 5),           gone,
-                      expired,  row.integer<grant_id>(0, 9), row.integer(0, 10) != 0};
+        found.sole = {*session, row.integer(0, 5), gone, expired};
         const microseconds left{row.maybe_integer(0, 8).value_or(0)};
         if (!gone && !expired) found.remaining = left;  // nobody else holds anything
     }

@@ -80,8 +80,6 @@ struct permit_holders {
         std::int64_t token = 0;  ///< of the row
         bool gone = false;       ///< it has ended: queue_protocol::clear_sole
         bool expired = false;    ///< its session has expired, and must be ended first
-        rowlock::grant_id grant_id{};
-        bool retained = false;  ///< its client may have no thread that holds it
     };
     std::optional<sole_holder> sole{};
 
@@ -302,14 +300,12 @@ protected:
         bool sole = false;  ///< the row names a sole holder, alive or not
         session_id holder{};
         rowlock::grant_id holders_grant{};
-        bool retained = false;  ///< its client may have no thread that holds it
         /// What an attempt that found no room reports.
         [[nodiscard]] lease_probe seen() const {
             return {.session_live = session_live,
                     .grant_id = holders_grant,
                     .session = holder,
                     .waited = waited,
-                    .retained = retained,
                     .counted = true};
         }
         /// Whether one counted hold has all of the lock.

@@ -36,15 +36,14 @@ update rowlock_lock
 -- not come back: names_with_waiters reports whether it has waiters.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it may be granted, its grant id, its
---   session, whether that has expired, its time left in µs, whether it has a waiter, whether its client may keep
---   it after its release; 1 = counted holds are in the way, 2 = it is a semaphore. One row with NULLs if no name has a row.
+--   session, whether that has expired, its time left in µs, whether it has a waiter; 1 = counted holds are in
+--   the way, 2 = it is a semaphore. One row with NULLs if no name has a row.
 select f.floor,
        (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free}, l.grant_id, l.session,
        coalesce(s.expires_at <= {now}, 0) and not {holder_gone},
        {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))},
        case when {free} then {waited_here} else 0 end,
-       coalesce(l.grant_id in (l.retained, - l.retained), 0),
        case when l.capacity is not null then 2 else coalesce(l.used, 0) <> 0 end
   from rowlock_token_floor f
        left join rowlock_lock l force index (primary)

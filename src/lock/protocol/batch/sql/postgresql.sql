@@ -102,21 +102,16 @@ select u.grant_id, u.token from u union all select i.grant_id, i.token from i
 select 1
   from rowlock_lock l join rowlock_session m on m.id = l.session
  where l.name = $1::text and {live} and (l.deadline is null or l.deadline > clock_timestamp())
-   and l.retained is distinct from l.grant_id
-   and - l.retained is distinct from l.grant_id
 
 -- statement probe_all
 -- Returns which of these names are certainly held by a live session now, for tries that would fail: reads a
--- snapshot, locks and writes nothing. In all other cases `acquire` finds out: also if the holder's client may keep the
--- lease after its release, and so may have no thread that holds it.
+-- snapshot, locks and writes nothing. In all other cases `acquire` finds out.
 -- $1 names
 -- → the names that are held
 select r.name
   from pg_catalog.unnest($1::text[]) as r (name) cross join lateral (
        select from rowlock_lock l join rowlock_session m on m.id = l.session
         where l.name = r.name and {live} and (l.deadline is null or l.deadline > clock_timestamp())
-          and l.retained is distinct from l.grant_id
-          and - l.retained is distinct from l.grant_id
        offset 0) l
 
 -- statement release_all

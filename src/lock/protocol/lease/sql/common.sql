@@ -67,43 +67,20 @@ select token, {until(deadline)}, ({micros(deadline)} - {micros(acquired_at)}),
   from rowlock_lock where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement glance
--- Whether a lease is free, and whose it is: what a waiter asks whose ticket was just committed, without the costly rest of
--- `probe`. Reads only. No row: it has none, and is free.
+-- Whether a lease is free: what a waiter asks whose ticket was just committed, without the costly rest of `probe`. Reads
+-- only. No row: it has none, and is free.
 -- $1 name
--- → whether it may be granted, its grant id, its session, whether its client may keep it after its release, what is left
---   of it in µs
+-- → whether it may be granted, what is left of it in µs
 select {glance}
   from rowlock_lock l left join rowlock_session s on s.id = l.session
  where l.name = $1::text
-
--- statement end_retention
--- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client
--- sends this after a recall. It also sends this, with a greater token, before the first fence of a local grant: a local
--- grant changes no row, so an older snapshot would show it as current.
--- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 for how long it has been held, in µs
--- $7 the row's token  $8 the new one, or the same
--- acquired_at changes in any case: by that the history knows a change of ours (retain on SQLite has the same).
-update rowlock_lock
-   set token = $8, retained = null, thread = $4, note = $5,
-       acquired_at = {now} - $6 + ({now} - $6 = acquired_at)
- where name = $1 and session = $2 and grant_id = $3 and token = $7
-
--- statement withdraw_retention
--- Asks through the row, where no message arrives: this grant is to be retained no further. Its client learns of it from
--- the next `retain`, which changes no row then. Others still find the lease retained, and recall it. A column that names
--- a grant needs no clearing. The client grants the lease to its threads until then, or until its time is up: the token
--- and the holder are as before.
--- $1 name  $2 session  $3 grant id
-update rowlock_lock
-   set retained = - grant_id
- where name = $1::text and session = $2::bigint and grant_id = $3::bigint and retained = grant_id
 
 -- statement extend_lease
 -- Sets a lease's own deadline to so long from now, unless that has passed; never earlier than it was, and always a change,
 -- by which the history knows it. The row's token rises with it: a client that judged the lease over by its old deadline takes it by compare-and-set on the old token, and
 -- would take a lease that lives. So every move of a deadline to a later time changes the row's token; a shortened one
 -- (shorten_lease) leaves what was judged free as it is. The lease keeps its own token: the row's is one that is reserved for
--- this grant, as by `retain`, and the next grant goes beyond it.
+-- this grant, and the next grant goes beyond it.
 -- The transaction has locked the row (lock_lease), and has then read that its session lives and that its client knows every
 -- change of the session's rows. Not a lease that another client has asked for (asked_for).
 -- The next token is passed over, as by renew_lease.

@@ -103,38 +103,3 @@ select {info}
 select l.grant_id, l.token
   from rowlock_lock l
  where l.name = any ($2::text::text[]) and l.session = $1::bigint
-
--- statement retain
--- Keeps a grant for its client beyond the release of its thread, in the place of `release` (docs/adr/0055):
--- compare-and-set on the row's own columns. No row changed: the lease is not this grant any more, another client asks
--- for its release (it has a deadline), or waits for it; the caller then releases it.
--- All tokens up to the row's are this grant's from then on, by this commit, which is as durable as a grant's: the next
--- grant goes beyond them, and a prober that judged the row at the old token loses its compare-and-set.
--- A ticket that is committed after this snapshot is not seen. Its client sees `retained` and recalls the lease, or waits
--- until the client gives it back.
--- thread: a search for deadlocks leaves it out, as any of the client's threads may hold the lease, or none.
--- A repetition after a lost reply changes no row: the token has risen.
--- Not after withdraw_retention: the client was asked through the row.
--- $1 name  $2 my session  $3 grant id  $4 the row's token  $5 the last token of the new block
--- The queue is read as in `reacquire`. A promise names a waiter: then it is not kept.
-update rowlock_lock l
-   set token = $5::bigint, retained = l.grant_id, thread = null, note = null,
-       acquired_at = clock_timestamp(), changed_at = clock_timestamp()
- where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint and l.token = $4::bigint
-   and l.deadline is null and l.successor is null
-   and coalesce(l.retained <> - l.grant_id, true)
-   and (select f.floor from rowlock_token_floor f) <= $4::bigint
-   and exists (select from rowlock_session m where m.id = $2::bigint and {live})
-   and (select w.ticket from rowlock_ticket w where w.name = $1::text
-           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
-
--- statement end_retention
--- Records which thread holds a lease, and since when; its client no longer keeps the lease after the release. The client
--- sends this after a recall. It also sends this, with a greater token, before the first fence of a local grant: a local
--- grant changes no row, so an older snapshot would show it as current.
--- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 for how long it has been held, in µs
--- $7 the row's token  $8 the new one, or the same
-update rowlock_lock
-   set token = $8::bigint, retained = null, thread = $4::text, note = $5::text,
-       acquired_at = clock_timestamp() - $6::bigint::float8 * interval '1 microsecond'
- where name = $1::text and session = $2::bigint and grant_id = $3::bigint and token = $7::bigint

@@ -27,9 +27,8 @@
 -- $7 1 = they have entries  $8 1 = also past waiters, whole locks alone; arrays: $9 weights, NULL: the whole lock  $10 0: permits of
 -- a semaphore, 1: no semaphore  $11 1 = asynchronously
 -- → one row a name: name, whether it has a row, whether it can be taken; of a whole lock the holder's session if that has
---   expired, and its remaining time in µs; the token if granted; whether my session lives; of a whole lock the
---   holder's session if its client may keep the lock after its release, and grant id; the capacity of a semaphore; whether
---   counted holds are in the way, or a part has no room
+--   expired, and its remaining time in µs; the token if granted; whether my session lives; the
+--   capacity of a semaphore; whether counted holds are in the way, or a part has no room
 with r as materialized (
          select r.name collate "C" as name, r.grant_id, r.weight, r.kind
            from unnest($2::text[], $3::bigint[], $9::bigint[], $10::int[]) as r (name, grant_id, weight, kind)),
@@ -42,7 +41,6 @@ with r as materialized (
          select r.name, r.grant_id, r.weight, l.present, l.token, l.served, l.capacity,
                 case when l.expired and not l.free then l.session end as expired,
                 case when l.free then null else l.remaining end as remaining,
-                case when not l.free then l.keeper end as keeper, l.grant_id as kept_grant,
                 case when r.weight is null then l.used > 0 else l.session is not null or r.weight > l.room end as full,
                 coalesce(case when r.weight is null then l.free
                               else l.session is null and r.weight <= l.room and (l.capacity is null)::int = r.kind end, false)
@@ -50,8 +48,7 @@ with r as materialized (
                 and ($8::int = 1 or coalesce(l.first = r.grant_id, $7::int = 0)) as can
            from r left join lateral (
                 select true as present, l.token, l.served, l.session, l.used, l.capacity, {room(l)} as room, {free} as free,
-                       {reserved_for} as reserved_for, l.grant_id,
-                       case when l.grant_id in (l.retained, - l.retained) then l.session end as keeper,
+                       {reserved_for} as reserved_for,
                        coalesce(s.expires_at <= clock_timestamp(), false) as expired,
                        {until(least(s.expires_at, l.deadline))} as remaining,
                        (select w.grant_id from rowlock_ticket w join rowlock_session m on m.id = w.session
@@ -111,7 +108,7 @@ with r as materialized (
            from g join u on u.name = g.name
           where g.weight is not null)
 select p.name, coalesce(p.present, false)::int, p.can::int, p.expired, p.remaining, u.token,
-       (select count(*) from mine), p.keeper, p.kept_grant, p.capacity, coalesce(p.full, false)::int
+       (select count(*) from mine), p.capacity, coalesce(p.full, false)::int
   from p left join u on u.name = p.name
  order by p.name
 

@@ -5,10 +5,9 @@
 -- entries and the holds of the parts, or none.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it is free, the holder's session if that has
---   expired, the remaining time of the holder in µs, the ticket and grant id of the first entry, the holder's session
---   if its client may keep the lock after its release, and grant id; the capacity of a semaphore; whether counted holds are
---   in the way; the room for a part (0: a sole holder is in the way). A name without a row does not come back; one row with
---   NULLs if none has a row.
+--   expired, the remaining time of the holder in µs, the ticket and grant id of the first entry, the capacity of a
+--   semaphore; whether counted holds are in the way; the room for a part (0: a sole holder is in the way). A name without a
+--   row does not come back; one row with NULLs if none has a row.
 select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free},
        case when s.expires_at <= {now} and not {free} then l.session end,
@@ -17,7 +16,6 @@ select f.floor, (select count(*) from rowlock_session m where m.id = $1 and {liv
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
        (select w.grant_id from rowlock_ticket w {in_ticket_order} {join} rowlock_session m
          where w.name = l.name and m.id = w.session and {waits} order by w.ticket limit 1),
-       case when l.grant_id in (l.retained, - l.retained) and not {free} then l.session end, l.grant_id,
        l.capacity, l.used > 0, case when l.session is null then {room(l)} else 0 end
   from rowlock_token_floor f
        left join rowlock_lock l {by_key}

@@ -7,12 +7,10 @@ update rowlock_lock set capacity = $2::bigint where name = $1::text and capacity
 -- How a lock stands, for a counted take; reads only.
 -- $1 name  $2 my session
 -- → capacity (NULL: modes) and used (NULL: it has no row); whether my session lives, whether a live session waits,
---   whether the row names a sole holder, alive or not; its session, its grant id, whether its client may keep the lock
---   after its release
+--   whether the row names a sole holder, alive or not; its session, its grant id
 select l.capacity, l.used,
        (select count(*) from rowlock_session m where m.id = $2::bigint and {live}),
-       {waited_at(l)}::int, (l.session is not null)::int, l.session, l.grant_id,
-       coalesce(l.grant_id in (l.retained, - l.retained), false)::int
+       {waited_at(l)}::int, (l.session is not null)::int, l.session, l.grant_id
   from (select 1 as one) as one left join rowlock_lock l on l.name = $1::text
 
 -- statement find_permits
@@ -65,11 +63,10 @@ select s.grant_id, s.token, s.weight
 -- → whether a session with counted holds has expired, but is not ended; whether there are counted holds that have ended;
 --   until the next of the others ends without a heartbeat, in µs, NULL: none; room, NULL: no row;
 --   of a sole holder: its session, the row's token, whether it has ended (clear_sole), whether its session has expired,
---   its remaining time in µs, its grant id, whether its client may keep the lock after its release
+--   its remaining time in µs
 select h.expired, h.dead, h.next_end, {room(l)}, l.session, l.token, {holder_gone},
        coalesce(s.expires_at <= {now}, 0),
-       {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}, l.grant_id,
-       coalesce(l.grant_id in (l.retained, - l.retained), 0)
+       {until(coalesce({least}(s.expires_at, l.deadline), s.expires_at))}
   from (select coalesce(max(m.ended = 0 and m.expires_at <= {now}), 0) as expired,
                coalesce(max({hold_over}), 0) as dead,
                {until(min(case when not {hold_over} and m.expires_at > {now}

@@ -230,8 +230,8 @@ select count(*) from o
 -- → whether a session with counted holds has expired, but is not ended; whether there are counted holds that have ended
 --   (sweep_permits); until the next of the others ends without a heartbeat, in µs, NULL: none; room, NULL: no row;
 --   of a sole holder: its session, the row's token, whether it has ended (clear_sole), whether its session has expired,
---   its remaining time in µs, its grant id, whether its client may keep the lock after its release
-select h.expired, h.over, h.next, l.room, l.session, l.token, l.gone, l.expired, l.remaining, l.grant_id, l.retained
+--   its remaining time in µs
+select h.expired, h.over, h.next, l.room, l.session, l.token, l.gone, l.expired, l.remaining
   from (select coalesce(bool_or(not m.ended and m.expires_at <= clock_timestamp()), false)::int as expired,
                coalesce(bool_or({hold_over}), false)::int as over,
                {until(min(least(m.expires_at, s.deadline))
@@ -240,8 +240,7 @@ select h.expired, h.over, h.next, l.room, l.session, l.token, l.gone, l.expired,
          where s.name = $1::text) h
        left join (select {room(l)} as room, l.session, l.token, {holder_gone}::int as gone,
                          coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
-                         {until(least(s.expires_at, l.deadline))} as remaining, l.grant_id,
-                         coalesce(l.grant_id in (l.retained, - l.retained), false)::int as retained
+                         {until(least(s.expires_at, l.deadline))} as remaining
                     from rowlock_lock l left join rowlock_session s on s.id = l.session
                    where l.name = $1::text) l on true
 
