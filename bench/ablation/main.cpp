@@ -181,6 +181,13 @@ void measure_hand_overs(bench::findings& found, const options& how) {
          .other_wake_ups = database,
          .clients = {2, 4, 16}},
         // The relay's thread lives in this process from here on.
+        {.id = "single-text/mariadb-1-ms-away",
+         .database = "mariadb",
+         .without = off(fast_path::single_text),
+         .wake_ups = database,
+         .other_wake_ups = database,
+         .clients = {2, 16},
+         .round_trip = 1ms},
         {.id = "single-text/mariadb-20-ms-away",
          .database = "mariadb",
          .without = off(fast_path::single_text),

@@ -75,7 +75,7 @@ public:
 
 private:
     [[nodiscard]] rowlock::client_options options() const {
-        return in_.options({.ttl = ttl, .poll_interval = poll, .when_cut_off = then_});
+        return {.ttl = ttl, .poll_interval = poll, .when_cut_off = then_};
     }
     std::optional<steady::time_point> wait(int i) {
         try {

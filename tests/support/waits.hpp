@@ -14,14 +14,17 @@ namespace support {
     return std::chrono::steady_clock::now() + std::chrono::seconds{60};
 }
 
-/// Waits until `condition` holds, with frequent checks. False after `limit`. For an event in
-/// another thread or process, which ends the wait. The limit only ends a failed test.
+/// Waits until `condition` holds, with frequent checks: each a tenth of the time so far after the
+/// one before, at least 2 and at most 25 ms. False after `limit`. For an event in another thread or
+/// process, which ends the wait. The limit only ends a failed test.
 template <typename Condition>
 bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{20}) {
-    const auto end = std::chrono::steady_clock::now() + limit;
+    using namespace std::chrono_literals;
+    const auto begin = std::chrono::steady_clock::now();
     while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - begin;
+        if (waited > limit) return false;
+        std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(waited / 10, 2ms, 25ms));
     }
     return true;
 }

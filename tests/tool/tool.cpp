@@ -23,14 +23,12 @@
 #include <random>
 #include <sstream>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 namespace tool {
 namespace {
 
 using namespace std::chrono_literals;
-using std::chrono::steady_clock;
 
 constexpr unsigned nobody = 65534;
 
@@ -175,12 +173,7 @@ answer rowlock(const arguments& command, const setting& with) {
 }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit) {
-    const auto end = steady_clock::now() + limit;
-    while (!condition()) {
-        if (steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(5ms);
-    }
-    return true;
+    return support::eventually(condition, limit);
 }
 
 bool is_alive(pid_t process) {
