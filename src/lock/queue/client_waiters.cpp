@@ -69,15 +69,15 @@ void client_waiters::freed_soon(const std::string& name) noexcept {
 void client_waiters::after_release(sql::connection& db, const std::string& name,
                                    const protocol::release_outcome& done,
                                    sql::deadline until) noexcept {
-    if (done.counted_waits || (done.part && contended_.has(name))) {
+    if (done.counted_waits || done.part) {
+        const bool expects_waiter = done.counted_waits || contended_.has(name);
         try {
-            return serve(db, name, protocol::queue_head::counted, until);
+            if (expects_waiter) return serve(db, name, protocol::queue_head::counted, until);
         } catch (...) {
             // Its row is locked, the connection broke, or out of memory: the loop does it.
         }
         return freed(name);
     }
-    if (done.part) return freed(name);
     if (done.unwaited) return;
     if (!done.next) return freed_unwaited(name);
     wake(parts_.context, parts_.sessions, db, *done.next, until);
