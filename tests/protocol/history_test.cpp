@@ -627,7 +627,7 @@ TEST_CASE("changes by hand are recorded, and are distinguished from rowlock's ow
 }
 
 // Most of these are acquired and extended within one tick of SQLite's clock.
-TEST_CASE("an extension is recorded as renewed; control: a token that is raised by hand") {
+TEST_CASE("an extension is recorded as renewed; control: a token that an operator raises") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         client locks{database.source(), database.options()};

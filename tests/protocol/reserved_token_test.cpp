@@ -535,7 +535,7 @@ TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") 
 namespace {
 
 /// A server whose log reaches the disk only when a commit waits for it: the process that would
-/// write it meanwhile is stopped.
+/// otherwise write it is stopped.
 class late_server {
 public:
     late_server()
@@ -565,7 +565,8 @@ public:
         }
     }
     void crash_and_start() {
-        kill(std::exchange(log_writer_, 0), SIGKILL);  // a stopped process obeys nothing else
+        // A stopped process obeys nothing else. Process 0 would be this process's whole group.
+        if (log_writer_ > 0) kill(std::exchange(log_writer_, 0), SIGKILL);
         server_->crash();
         server_->start_again();
         stop_log_writer();

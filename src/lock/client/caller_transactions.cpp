@@ -9,7 +9,6 @@
 #include <rowlock/transaction.hpp>
 
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 

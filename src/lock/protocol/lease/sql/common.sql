@@ -70,7 +70,7 @@ select token, {until(deadline)}, ({micros(deadline)} - {micros(acquired_at)}),
 -- Whether a lease is free: what a waiter asks whose ticket was just committed, without the costly rest of `probe`. Reads
 -- only. No row: it has none, and is free.
 -- $1 name
--- → whether it may be granted, what is left of it in µs
+-- → whether it may be granted, its remaining time in µs
 select {glance}
   from rowlock_lock l left join rowlock_session s on s.id = l.session
  where l.name = $1::text
